@@ -1,0 +1,78 @@
+"""`neff/target.py`: detection from CPU flags, names that round-trip, errors that help."""
+
+import pytest
+
+from neuron_compile.errors import OptionError
+from neuron_compile.neff import target as target_module
+from neuron_compile.neff.target import detect, make, parse, read_flags
+
+V3 = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])
+V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+
+
+@pytest.fixture
+def host(monkeypatch):
+    def pretend(machine, flags):
+        monkeypatch.setattr(target_module, "_host", lambda: (machine, frozenset(flags)))
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "name"),
+    [
+        ("x86_64", V3, "x86-64-v3"),
+        ("x86_64", V4, "x86-64-v4"),
+        ("x86_64", V4 | {"avx512_bf16", "amx_tile"}, "x86-64-v4+amx_tile+avx512_bf16"),
+        ("x86_64", V4 - {"avx512vl"} | {"avx512_bf16"}, "x86-64-v3"),
+        ("aarch64", {"asimd", "bf16", "sha3"}, "aarch64+bf16"),
+    ],
+)
+def test_native_is_the_best_level_the_flags_allow(host, machine, flags, name):
+    host(machine, flags)
+    found = detect()
+    assert found.name == name
+    assert parse(name) == found
+    assert found.supports_on_host()
+
+
+def test_a_cpu_below_every_level_is_refused(host):
+    host("x86_64", V3 - {"avx2"})
+    with pytest.raises(target_module.NeffTargetError, match="at least AVX2"):
+        detect()
+
+
+def test_missing_features_are_named(host):
+    host("x86_64", V3 | {"avx512f"})
+    v4 = make("x86-64-v4", ["avx512_bf16"])
+    assert v4.missing_on_host() == (
+        "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_bf16",
+    )  # fmt: skip
+    assert not v4.supports_on_host()
+    assert make("x86-64-v3").supports_on_host()
+    assert "aarch64 family" in make("aarch64").missing_on_host()[0]
+
+
+def test_a_forced_level_carries_no_feature_of_the_host(host):
+    host("x86_64", V4 | {"avx512_bf16"})
+    assert detect("x86-64-v3").features == ()
+    assert detect("x86-64-v4").features == ()
+    assert "avx512" not in detect("x86-64-v3").llvm_attributes()
+
+
+@pytest.mark.parametrize("name", ["x86-64-v33", "x86-64-v4+avx512_bf61", "", "x86-64-v3+"])
+def test_unknown_names_are_option_errors(name):
+    with pytest.raises(OptionError):
+        detect(name)
+
+
+def test_the_nearest_name_is_offered():
+    with pytest.raises(OptionError, match="did you mean 'x86-64-v3'"):
+        detect("x86_64_v3")
+    with pytest.raises(OptionError, match="did you mean 'avx512_bf16'"):
+        detect("x86-64-v4+avx512bf16")
+
+
+def test_only_flags_of_all_cores_count():
+    assert read_flags("flags\t\t: a b\nmodel : x\nflags : b c\n") == {"b"}
+    assert read_flags("") == frozenset()
