@@ -1,0 +1,109 @@
+"""A lock that saves processes from compiling the same thing at once, and does nothing else.
+
+In: a path, a time limit and a way to see that another process has published. Out: how the wait
+ended. Invariant: correctness never rests on it (entries are published atomically), so every failure
+of the lock means "go on without", and a holder that dies, hangs or is forked blocks nobody longer
+than the time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from neuron_compile.cache.warn_once import warn_once
+
+# Waiting starts brisk, for small graphs compile in some 50 ms, and slows down for the sake of
+# network file systems, where each look is a request to the server.
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
+_PAUSE_GROWTH = 1.5
+
+
+class LockState(Enum):
+    """How the wait for a lock ended."""
+
+    HELD = "held"  # we have it: look once more, then compile
+    PUBLISHED = "published"  # another process published the entry while we waited
+    TIMED_OUT = "timed out"  # the holder is slow or hangs: compile without the lock
+    UNAVAILABLE = "unavailable"  # no lock can be had here (read-only, no flock): compile without
+
+
+@contextlib.contextmanager
+def hold(path: Path, *, timeout: float, published: Callable[[], bool]) -> Iterator[LockState]:
+    """Wait up to `timeout` seconds (`math.inf`: without limit) for the lock at `path`.
+
+    While waiting, `published` is asked at each turn; when it says yes the wait ends without the
+    lock, so that a hundred waiting processes need not take it one after the other.
+    """
+    lock = _make(path)
+    state = LockState.UNAVAILABLE if lock is None else _wait(lock, path, timeout, published)
+    owner = os.getpid()
+    try:
+        yield state
+    finally:
+        # A child that was forked in here and runs out of the block must not free its parent's lock.
+        if lock is not None and state is LockState.HELD and os.getpid() == owner:
+            _release(lock, path)
+
+
+def _make(path: Path) -> FileLock | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(path)
+    except OSError as error:
+        _warn_unavailable(path, error)
+        return None
+
+
+def _wait(lock: FileLock, path: Path, timeout: float, published: Callable[[], bool]) -> LockState:
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            pass
+        except (OSError, NotImplementedError, UserWarning) as error:
+            # NotImplementedError: a file system without flock, older filelock. UserWarning: newer
+            # filelock says the same with a warning, which is an exception under `-W error`.
+            _warn_unavailable(path, error)
+            return LockState.UNAVAILABLE
+        else:
+            return LockState.HELD
+        if published():
+            return LockState.PUBLISHED
+        left = deadline - time.monotonic()
+        if left <= 0:
+            warn_once(
+                f"lock-timeout:{path}",
+                f"another process has held {path} for more than {timeout:g} s; compiling without "
+                "waiting for it (TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT sets the limit)",
+            )
+            return LockState.TIMED_OUT
+        time.sleep(min(pause, left))
+        pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE)
+
+
+def _release(lock: FileLock, path: Path) -> None:
+    # Unlinked while held, so that lock files do not pile up. A process that opened the old file in
+    # this instant may hold it beside one that made a new file: at worst the two compile the same
+    # thing.
+    with contextlib.suppress(OSError):
+        path.unlink()
+    with contextlib.suppress(OSError):
+        lock.release()
+
+
+def _warn_unavailable(path: Path, error: Exception) -> None:
+    warn_once(
+        "lock-unavailable",
+        f"no lock in {path.parent} ({error}): processes that start together may compile the same "
+        "graph (TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR names another directory for locks)",
+    )

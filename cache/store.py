@@ -1,0 +1,206 @@
+"""The cache on disk: look up, publish, lock.
+
+In: a `Key`, and NEFF bytes to publish. Out: `Hit` or `Miss` with its reason. Invariants: a hit's
+bytes passed the caller's check and record this very key; nothing that the file system does raises;
+publishing is atomic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from neuron_compile.cache.key import Key, recorded_key
+from neuron_compile.cache.layout import entry_path, lock_path, quarantine_path
+from neuron_compile.cache.lock import LockState, hold
+from neuron_compile.cache.publish import publish
+from neuron_compile.cache.warn_once import warn_once
+from neuron_compile.errors import NeffFormatError, NeffTargetError
+
+# Inputs and weights are arguments of a NEFF, not part of it: no honest entry comes near this.
+MAX_ENTRY_BYTES = 4 << 30
+
+# A hit renews the entry's time, for `gc` removes what was unused the longest; once in six hours is
+# enough.
+_RENEW_SECONDS = 6 * 3600.0
+
+# A stale NFS handle means that the server replaced the file: opening it anew finds the new one.
+_READ_ATTEMPTS = 3
+
+Checked = TypeVar("Checked")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit(Generic[Checked]):
+    """`checked` is what the store's check made of `data`; the file at `path` may be gone."""
+
+    data: bytes
+    checked: Checked
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """`reason` is `absent`, `unreadable`, `damaged` or `foreign`; `detail` says more."""
+
+    reason: str
+    detail: str = ""
+
+
+class Store(Generic[Checked]):
+    """Entries of one target below `root`.
+
+    `check` takes an entry's bytes, returns anything (the parsed NEFF, say), and raises
+    NeffFormatError or NeffTargetError. `provenance_of` takes what `check` returned and gives the
+    texts recorded in the entry; with it, an entry copied or renamed to another key's place is
+    refused. `lock_root` is where lock files go if not below `root`: a directory of this host for
+    caches on a network file system.
+
+    A store holds no descriptor and no lock of its own: threads and forked children may share it.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        target: str,
+        check: Callable[[bytes], Checked],
+        *,
+        provenance_of: Callable[[Checked], Mapping[str, str]] | None = None,
+        lock_root: Path | None = None,
+    ) -> None:
+        self.root = root
+        self.target = target
+        self.lock_root = root if lock_root is None else lock_root
+        self._check = check
+        self._provenance_of = provenance_of
+
+    def path(self, key: Key) -> Path:
+        return entry_path(self.root, self.target, key)
+
+    def get(self, key: Key) -> Hit[Checked] | Miss:
+        """The entry of `key`. Never raises for the state of the disk or of the entry."""
+        path = self.path(key)
+        try:
+            data, status = _read(path)
+        except FileNotFoundError:
+            return Miss("absent")
+        except OSError as error:
+            self._warn("read", f"cannot read {path}: {error}", error)
+            return Miss("unreadable", str(error))
+        found = self.examine(path, data, key)
+        if isinstance(found, Miss):
+            warn_once(
+                f"damaged:{path}",
+                f"ignoring the cached NEFF {path}: {found.detail}; setting it aside, compiling again",
+            )
+            _quarantine(path, status)
+            return found
+        _renew(path, status)
+        return found
+
+    def examine(self, path: Path, data: bytes, key: Key | None) -> Hit[Checked] | Miss:
+        """Check the bytes of an entry, and that they were made for `key` if one is given."""
+        try:
+            checked = self._check(data)
+        except NeffFormatError as error:
+            return Miss("damaged", str(error))
+        except NeffTargetError as error:
+            return Miss("foreign", str(error))
+        if key is not None and self._provenance_of is not None:
+            recorded = recorded_key(self._provenance_of(checked))
+            if recorded is None or not recorded.names_same_entry(key):
+                return Miss("foreign", "it was made for another graph or other shapes")
+        return Hit(data, checked, path)
+
+    def recorded(self, path: Path) -> Key | None:
+        """The key recorded in the entry at `path`; None if there is none that can be trusted."""
+        try:
+            data, _ = _read(path)
+        except OSError:
+            return None
+        found = self.examine(path, data, None)
+        if isinstance(found, Miss) or self._provenance_of is None:
+            return None
+        return recorded_key(self._provenance_of(found.checked))
+
+    def put(self, key: Key, data: bytes) -> bool:
+        """Publish `data` as the entry of `key`; False, with one warning, if it cannot be."""
+        path = self.path(key)
+        try:
+            publish(path, data)
+        except OSError as error:
+            self._warn("write", f"cannot store compiled graphs in {self.root}: {error}", error)
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def lock(self, key: Key, timeout: float) -> Iterator[LockState]:
+        """Wait up to `timeout` seconds to be the one that compiles `key`; see `LockState`."""
+        path = self.path(key)
+        before = _identity(path)
+
+        def published() -> bool:
+            # A damaged entry that could not be set aside stays where it is: it is not news.
+            return _identity(path) not in (None, before)
+
+        with hold(
+            lock_path(self.lock_root, self.target, key), timeout=timeout, published=published
+        ) as state:
+            yield state
+
+    def _warn(self, action: str, message: str, error: OSError) -> None:
+        kind = errno.errorcode.get(error.errno or 0, "other")
+        warn_once(
+            f"{action}:{self.root}:{kind}", f"{message}; compilation goes on without the cache"
+        )
+
+
+def _read(path: Path) -> tuple[bytes, os.stat_result]:
+    """The bytes and the status of the regular file at `path`. Raises OSError."""
+    for attempt in range(1, _READ_ATTEMPTS + 1):
+        try:
+            return _read_now(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == _READ_ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _read_now(path: Path) -> tuple[bytes, os.stat_result]:
+    # Not blocking: somebody's named pipe at this path must not hang us.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if status.st_size > MAX_ENTRY_BYTES:
+            raise OSError(errno.EFBIG, "too large for a NEFF", str(path))
+        return file.read(), status
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _quarantine(path: Path, seen: os.stat_result) -> None:
+    """Set the damaged file aside, unless another process has already put a new one in its place."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.stat(), seen):
+            os.replace(path, quarantine_path(path))
+
+
+def _renew(path: Path, seen: os.stat_result) -> None:
+    if time.time() - seen.st_mtime > _RENEW_SECONDS:
+        with contextlib.suppress(OSError):
+            os.utime(path)
