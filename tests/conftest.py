@@ -1,6 +1,6 @@
 """Fixtures of the whole suite: a cache directory of its own, fixed seeds, no state between tests.
 
-In: pytest. Out: an environment in which no test sees the user's cache or what another test compiled.
+In: pytest. Out: an environment where no test sees the user's cache or another test's graphs.
 """
 
 from __future__ import annotations

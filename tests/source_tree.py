@@ -16,7 +16,7 @@ STAGES = ("lowering", "passes", "neff", "cache")
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module (or a name in it, when that name is a module), with where it is written."""
+    """One imported module (or a name in it, when that is a module), and where it is written."""
 
     module: str
     where: str
