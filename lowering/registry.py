@@ -1,0 +1,85 @@
+"""The table of StableHLO emitters, keyed by exact operator overload.
+
+In: emitter functions decorated with `@emits(aten.x.Tensor, ...)`. Out: `rule_for(overload)`.
+Invariant: an overload has at most one emitter; a second registration is an error at import time.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+Supports = Callable[[torch.fx.Node], str | None]
+_Emit = TypeVar("_Emit", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one overload is translated.
+
+    `emit(b, *args, **kwargs)` receives a Builder, then the aten arguments: tensors as builtin-tensor
+    values, everything else as Python values, and returns a value or a sequence of them (None for a
+    result nobody may use). `supports(node)` returns None, or the reason this node is refused.
+    """
+
+    overload: OpOverload
+    emit: Callable[..., Any]
+    supports: Supports | None
+    family: str
+
+
+_RULES: dict[OpOverload, Rule] = {}
+
+
+def emits(*overloads: OpOverload, supports: Supports | None = None) -> Callable[[_Emit], _Emit]:
+    """Register the decorated function as the emitter of exactly these overloads.
+
+    Decorators may be stacked. Raises TypeError for an overload packet (`aten.add` instead of
+    `aten.add.Tensor`), ValueError for an overload that already has an emitter.
+    """
+    if not overloads:
+        raise TypeError("emits() needs at least one operator overload")
+
+    def register(emit: _Emit) -> _Emit:
+        for overload in overloads:
+            if not isinstance(overload, OpOverload):
+                raise TypeError(f"emits() takes exact overloads such as aten.add.Tensor, got "
+                                f"{overload!r}; name the overload")
+            if overload in _RULES:
+                other = _RULES[overload].emit
+                raise ValueError(f"{overload} has an emitter already: "
+                                 f"{other.__module__}.{other.__qualname__}")
+            family = emit.__module__.rpartition(".")[2]
+            _RULES[overload] = Rule(overload, emit, supports, family)
+        return emit
+
+    return register
+
+
+def rule_for(overload: Any) -> Rule | None:
+    """The rule of an exact overload, or None if we have no emitter for it."""
+    _load_families()
+    return _RULES.get(overload)
+
+
+def all_rules() -> Mapping[OpOverload, Rule]:
+    """Every registered rule, read-only, in registration order."""
+    _load_families()
+    return MappingProxyType(_RULES)
+
+
+@functools.cache
+def _load_families() -> None:
+    from neuron_compile.lowering import ops
+
+    for module in sorted(info.name for info in pkgutil.iter_modules(ops.__path__)):
+        importlib.import_module(f"{ops.__name__}.{module}")

@@ -1,0 +1,102 @@
+"""Which nodes of a graph cannot be lowered, all found before any work is done.
+
+In: an FX graph. Out: records, or one UnsupportedOpError with every one of them. Invariant: asks
+the registry's `supports` predicates and the table of Torch-MLIR's operators, never the converter.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+from neuron_compile.errors import UnsupportedOpError
+from neuron_compile.lowering import locations
+from neuron_compile.lowering.element_types import SUPPORTED_DTYPES
+from neuron_compile.lowering.registry import rule_for
+from neuron_compile.lowering.torch_mlir_table import is_translated
+
+_REMEDY = ("write the computation with other operators, or let these run in eager PyTorch with "
+           "options={'fallback_execution': True}")
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedOp:
+    """One node that cannot be lowered, in words for the user."""
+
+    op: str
+    operands: str
+    where: str
+    reason: str
+    node: torch.fx.Node
+
+    def __str__(self) -> str:
+        return f"{self.op}({self.operands}) at {self.where}: {self.reason}"
+
+
+def find_unsupported(graph: torch.fx.GraphModule) -> list[UnsupportedOp]:
+    """Every node of the graph that cannot be lowered, in graph order."""
+    found = []
+    for node in graph.graph.nodes:
+        reason = _reason(node)
+        if reason is not None:
+            found.append(UnsupportedOp(str(node.target), _operands(node),
+                                       locations.describe(node), reason, node))
+    return found
+
+
+def refuse_unsupported(graph: torch.fx.GraphModule) -> None:
+    """Raise one UnsupportedOpError that lists every unsupported node, if there is any."""
+    found = find_unsupported(graph)
+    if found:
+        lines = "".join(f"\n    {op}" for op in found)
+        count = f"{len(found)} operator{'s' * (len(found) > 1)} cannot be lowered"
+        raise UnsupportedOpError(f"{count}:{lines}", where=found[0].where, why=found[0].reason,
+                                 remedy=_REMEDY, ops=[str(op) for op in found])
+
+
+def _reason(node: torch.fx.Node) -> str | None:
+    if node.op in ("placeholder", "get_attr"):
+        return _dtype_reason(_tensors(node.meta.get("val")))
+    if node.op != "call_function" or node.target is operator.getitem:
+        return None
+    if not isinstance(node.target, OpOverload):
+        return "only aten operators can be lowered"
+    dtype_reason = _dtype_reason(_tensors(node.meta.get("val")))
+    if dtype_reason is not None:
+        return dtype_reason
+    rule = rule_for(node.target)
+    if rule is not None:
+        return rule.supports(node) if rule.supports is not None else None
+    if is_translated(node.target):
+        return None
+    return "no emitter, and Torch-MLIR does not translate it"
+
+
+def _dtype_reason(tensors: Iterable[torch.Tensor]) -> str | None:
+    for tensor in tensors:
+        if tensor.dtype not in SUPPORTED_DTYPES:
+            return f"dtype {tensor.dtype} is not supported"
+    return None
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [item for item in value if isinstance(item, torch.Tensor)]
+    return []
+
+
+def _operands(node: torch.fx.Node) -> str:
+    texts = []
+    for arg in node.all_input_nodes:
+        for tensor in _tensors(arg.meta.get("val")):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            texts.append(f"{dtype}{list(tensor.shape)}")
+    return ", ".join(texts)
