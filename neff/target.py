@@ -41,7 +41,7 @@ _EXTRA_FEATURES = {
     },
 }
 
-# A function's `target-cpu` alone changes nothing: LLVM then still adds the features of the JIT's host.
+# A function's `target-cpu` alone changes nothing: LLVM still adds the features of the JIT's host.
 # With `target-features` beside it they are left out, so the level's features are spelled out here.
 _LEVEL_FEATURES = {
     "x86-64-v4": (
