@@ -204,6 +204,8 @@ def _mixtral() -> torch.nn.Module:
             use_cache=False,
         )
     )
+    # What transformers documents for torch.compile; its default hides the product in a custom op.
+    model.set_experts_implementation("batched_mm")
     with torch.no_grad():
         # Random routers are nearly undecided; bfloat16 would then pick other experts than float64.
         for name, parameter in model.named_parameters():
