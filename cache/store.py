@@ -98,7 +98,7 @@ class Store(Generic[Checked]):
         if isinstance(found, Miss):
             warn_once(
                 f"damaged:{path}",
-                f"ignoring the cached NEFF {path}: {found.detail}; setting it aside, compiling again",
+                f"ignoring the cached NEFF {path}: {found.detail}; it is compiled again",
             )
             _quarantine(path, status)
             return found
