@@ -40,9 +40,6 @@ class Key:
             SIGNATURE_NAME: self.signature,
         }
 
-    def names_same_entry(self, other: Key) -> bool:
-        return (self.graph_hash, self.shape_signature) == (other.graph_hash, other.shape_signature)
-
 
 def make_key(parts: Sequence[tuple[str, bytes]], signature: bytes) -> Key:
     """The key of these parts, in any order, and of this signature (UTF-8 text).

@@ -54,6 +54,11 @@ def directory_name(target: str) -> str:
     return plain if plain.strip(".") else f"target-{plain}"
 
 
+def path_target(entry: Path) -> str:
+    """The target's component of an entry's path."""
+    return entry.parent.parent.parent.name
+
+
 def lock_path(lock_root: Path, target: str, key: Key) -> Path:
     name = f"{key.graph_hash[:32]}-{key.shape_signature[:32]}.lock"
     return lock_root / VERSION / LOCKS / directory_name(target) / name
@@ -100,7 +105,7 @@ def files(directory: Path) -> Iterator[Found]:
         yield Found(
             path=path,
             kind=kind,
-            target=directory.parent.parent.name,
+            target=path_target(path),
             graph_hash=directory.name,
             shape_signature=name.lstrip(".")[:64],
             size=status.st_size,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from neuron_compile.cache.key import Key, recorded_key
-from neuron_compile.cache.layout import entry_path, lock_path, quarantine_path
+from neuron_compile.cache.layout import entry_path, lock_path, path_target, quarantine_path
 from neuron_compile.cache.lock import LockState, hold
 from neuron_compile.cache.publish import publish
 from neuron_compile.cache.warn_once import warn_once
@@ -48,7 +48,7 @@ class Hit(Generic[Checked]):
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """`reason` is `absent`, `unreadable`, `damaged` or `foreign`; `detail` says more."""
+    """`reason` is `absent`, `unreadable`, `damaged`, `misplaced` or `foreign` (another CPU)."""
 
     reason: str
     detail: str = ""
@@ -85,50 +85,56 @@ class Store(Generic[Checked]):
         return entry_path(self.root, self.target, key)
 
     def get(self, key: Key) -> Hit[Checked] | Miss:
-        """The entry of `key`. Never raises for the state of the disk or of the entry."""
+        """The entry of `key`. Never raises for the state of the disk or of the entry.
+
+        A damaged entry is set aside, so that the next process need not read it again.
+        """
         path = self.path(key)
-        try:
-            data, status = _read(path)
-        except FileNotFoundError:
-            return Miss("absent")
-        except OSError as error:
-            self._warn("read", f"cannot read {path}: {error}", error)
-            return Miss("unreadable", str(error))
-        found = self.examine(path, data, key)
-        if isinstance(found, Miss):
+        found, status = self._look(path)
+        if isinstance(found, Miss) and found.reason == "unreadable":
+            self._warn("read", f"cannot read {path}: {found.detail}")
+        elif isinstance(found, Hit) and status is not None:
+            _renew(path, status)
+        elif isinstance(found, Miss) and status is not None:
             warn_once(
-                f"damaged:{path}",
+                f"unusable:{path}",
                 f"ignoring the cached NEFF {path}: {found.detail}; it is compiled again",
             )
-            _quarantine(path, status)
-            return found
-        _renew(path, status)
+            if found.reason != "foreign":  # another kind of host may be glad of that one
+                _quarantine(path, status)
         return found
 
-    def examine(self, path: Path, data: bytes, key: Key | None) -> Hit[Checked] | Miss:
-        """Check the bytes of an entry, and that they were made for `key` if one is given."""
-        try:
-            checked = self._check(data)
-        except NeffFormatError as error:
-            return Miss("damaged", str(error))
-        except NeffTargetError as error:
-            return Miss("foreign", str(error))
-        if key is not None and self._provenance_of is not None:
-            recorded = recorded_key(self._provenance_of(checked))
-            if recorded is None or not recorded.names_same_entry(key):
-                return Miss("foreign", "it was made for another graph or other shapes")
-        return Hit(data, checked, path)
+    def peek(self, path: Path) -> Hit[Checked] | Miss:
+        """The entry at `path`, which lies below this store's root; nothing is changed or logged."""
+        return self._look(path)[0]
 
     def recorded(self, path: Path) -> Key | None:
         """The key recorded in the entry at `path`; None if there is none that can be trusted."""
-        try:
-            data, _ = _read(path)
-        except OSError:
-            return None
-        found = self.examine(path, data, None)
+        found = self.peek(path)
         if isinstance(found, Miss) or self._provenance_of is None:
             return None
         return recorded_key(self._provenance_of(found.checked))
+
+    def _look(self, path: Path) -> tuple[Hit[Checked] | Miss, os.stat_result | None]:
+        """With the status of the file, unless it could not be read at all."""
+        try:
+            data, status = _read(path)
+        except FileNotFoundError:
+            return Miss("absent"), None
+        except OSError as error:
+            return Miss("unreadable", str(error)), None
+        try:
+            checked = self._check(data)
+        except NeffFormatError as error:
+            return Miss("damaged", str(error)), status
+        except NeffTargetError as error:
+            return Miss("foreign", str(error)), status
+        if self._provenance_of is not None:
+            recorded = recorded_key(self._provenance_of(checked))
+            # The path is made of the key's hashes: a copied or renamed entry is seen here (T141).
+            if recorded is None or entry_path(self.root, path_target(path), recorded) != path:
+                return Miss("misplaced", "it was made for another graph or other shapes"), status
+        return Hit(data, checked, path), status
 
     def put(self, key: Key, data: bytes) -> bool:
         """Publish `data` as the entry of `key`; False, with one warning, if it cannot be."""
@@ -136,7 +142,7 @@ class Store(Generic[Checked]):
         try:
             publish(path, data)
         except OSError as error:
-            self._warn("write", f"cannot store compiled graphs in {self.root}: {error}", error)
+            self._warn("write", f"cannot store compiled graphs in {self.root}: {error}")
             return False
         return True
 
@@ -155,11 +161,8 @@ class Store(Generic[Checked]):
         ) as state:
             yield state
 
-    def _warn(self, action: str, message: str, error: OSError) -> None:
-        kind = errno.errorcode.get(error.errno or 0, "other")
-        warn_once(
-            f"{action}:{self.root}:{kind}", f"{message}; compilation goes on without the cache"
-        )
+    def _warn(self, action: str, message: str) -> None:
+        warn_once(f"{action}:{self.root}", f"{message}; compilation goes on without the cache")
 
 
 def _read(path: Path) -> tuple[bytes, os.stat_result]:

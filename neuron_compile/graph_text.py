@@ -88,7 +88,7 @@ class _GraphWriter:
         self._numbers: dict[torch.fx.Node, str] = {}
 
     def text(self) -> str:
-        lines = []
+        lines: list[str] = []
         for node in self._module.graph.nodes:
             try:
                 line = self._line(node)
@@ -180,11 +180,10 @@ def _target(target: Any) -> str:
 def _function(target: BuiltinFunctionType | FunctionType) -> str:
     module = target.__module__ or "torch"  # PyTorch's own builtins have none
     if module in _KNOWN_MODULES or module.startswith("torch."):
-        try:
-            found = reduce(getattr, target.__qualname__.split("."), sys.modules.get(module))
-        except AttributeError:
-            found = None
-        if found is target or getattr(torch, target.__name__, None) is target:
+        home: Any = sys.modules.get(module)
+        for name in target.__qualname__.split("."):
+            home = getattr(home, name, None)
+        if home is target or getattr(torch, target.__name__, None) is target:
             return f"{module}.{target.__qualname__}"
     raise Unhashable(f"a call of the Python function {module}.{target.__qualname__}")
 

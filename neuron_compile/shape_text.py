@@ -74,7 +74,7 @@ def _row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _static(size: int | torch.SymInt) -> int:
-    if type(size) is int:
+    if isinstance(size, int):
         return size
     constant = size.node.maybe_as_int()
     if constant is None:
