@@ -1,0 +1,51 @@
+"""The pass pipeline: one literal tuple, read top to bottom.
+
+In: a StableHLO module from `lowering`. Out, in place: `@main` calls outlined private groups with
+`neuron.kind`. Invariant: every pass leaves a valid module that computes the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from neuron_compile.passes.canonicalize import canonicalize
+from neuron_compile.passes.fuse_groups import fuse_groups
+from neuron_compile.passes.outline import outline
+from neuron_compile.passes.schedule import schedule
+from neuron_compile.passes.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A name and a function that changes the unit in place."""
+
+    name: str
+    run: Callable[[Unit], None]
+
+
+PIPELINE = (
+    Pass("canonicalize", canonicalize),
+    Pass("fuse-groups", fuse_groups),
+    Pass("schedule", schedule),
+    Pass("outline", outline),
+)
+
+Observer = Callable[[str, ir.Module], None]
+
+
+def run_pipeline(module: ir.Module, *, threads: int = 2, observer: Observer | None = None) -> None:
+    """Runs every pass on `module`, in place.
+
+    `threads` is the number of threads the code will use; reductions are split and fusion is limited
+    so that they all find work. `observer(name, module)` is called after each pass (printing,
+    verifying and timing live there). Raises PassError for a module no pass can handle.
+    """
+    with module.context, ir.Location.unknown():
+        unit = Unit(module, threads)
+        for step in PIPELINE:
+            step.run(unit)
+            if observer is not None:
+                observer(step.name, module)
