@@ -1,0 +1,100 @@
+"""An outlined StableHLO module to the bytes of a NEFF: read, generate, plan, compile, link, write.
+
+In: the module after the passes. Out: one NEFF file for `target`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch_mlir import ir
+
+from neuron_compile.neff.codegen.dispatch import generate
+from neuron_compile.neff.codegen.driver import module_text
+from neuron_compile.neff.codegen.kernel import Kernel as GeneratedKernel
+from neuron_compile.neff.codegen.macs import multiply_accumulates
+from neuron_compile.neff.codegen.memory_plan import MemoryPlan, plan_memory
+from neuron_compile.neff.codegen.module import Program, read_program
+from neuron_compile.neff.codegen.program import Tensor
+from neuron_compile.neff.compile_object import compile_object
+from neuron_compile.neff.link import link
+from neuron_compile.neff.schema import ENTRY, HostPlan, Kernel, Neff, TensorSpec, tensor
+from neuron_compile.neff.target import Target
+from neuron_compile.neff.writer import write
+
+DTYPES = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+}  # fmt: skip
+
+
+def build(
+    module: ir.Module,
+    *,
+    target: Target,
+    name: str,
+    provenance: Mapping[str, str],
+    portable: bytes,
+    uses_random: bool = False,
+) -> bytes:
+    """Raises CodegenError where a group has no kernel. `portable` is stored as it is, for other targets."""
+    program = read_program(module)
+    kernels = {g: generate(group, target) for g, group in program.groups.items()}
+    scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]
+    plan = plan_memory(program, scratch)
+    text = module_text(program, kernels, plan, target)
+    image = link(compile_object(text, [ENTRY]), [ENTRY])
+    neff = Neff(
+        name=name,
+        target=target,
+        plan=_host_plan(program, kernels, plan, uses_random),
+        image=image,
+        constant_data=tuple(
+            _bytes(c, program.tensors[program.inputs + i]) for i, c in enumerate(program.constants)
+        ),
+        provenance=provenance,
+        portable=portable,
+        macs=multiply_accumulates(program),
+    )
+    return write(neff)
+
+
+def _host_plan(
+    program: Program,
+    kernels: Mapping[str, list[GeneratedKernel]],
+    plan: MemoryPlan,
+    uses_random: bool,
+) -> HostPlan:
+    calls = [c.group for c in program.calls]
+    described = tuple(
+        Kernel(k.name, program.groups[g].kind, calls.count(g), program.groups[g].locations)
+        for g, made in kernels.items()
+        for k in made
+    )
+    inputs, outputs = (
+        program.tensors[: program.inputs],
+        [program.tensors[v] for v in program.outputs],
+    )
+    constants = program.tensors[program.inputs : program.first_result]
+    return HostPlan(
+        inputs=tuple(_spec(f"input{i}", t) for i, t in enumerate(inputs)),
+        outputs=tuple(_spec(f"output{i}", t) for i, t in enumerate(outputs)),
+        constants=tuple(_spec(f"constant{i}", t) for i, t in enumerate(constants)),
+        scratch_bytes=plan.size,
+        uses_random=uses_random,
+        kernels=described,
+    )
+
+
+def _spec(name: str, t: Tensor) -> TensorSpec:
+    return tensor(name, DTYPES[t.elem], t.shape, t.strides)
+
+
+def _bytes(array: np.ndarray[Any, Any], t: Tensor) -> bytes:
+    """A constant as it lies in memory; bfloat16 was read as float32, whose upper half it is."""
+    if t.elem == "bf16":
+        return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    return np.ascontiguousarray(array).tobytes()

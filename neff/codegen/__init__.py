@@ -1,0 +1,1 @@
+"""Code generation: outlined StableHLO groups in, LLVM-dialect text of one native module out."""

@@ -1,0 +1,17 @@
+"""Which generator makes a group's kernels.
+
+In: a `Group`. Out: its kernels. A pattern's own generator says None where it does not apply; whatever can be
+pulled has a loop kernel.
+"""
+
+from __future__ import annotations
+
+from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.loops import loop_kernels
+from neuron_compile.neff.codegen.program import Group
+from neuron_compile.neff.target import Target
+
+
+def generate(group: Group, target: Target) -> list[Kernel]:
+    """Kernels that together compute all results of the group."""
+    return loop_kernels(group, group.name, target)

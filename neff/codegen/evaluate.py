@@ -1,0 +1,553 @@
+"""Evaluates any element, or any vector of elements, of a group's nodes.
+
+In: a node and an index (one lane variable may run through a vector). Out: an emitter value. Views become index
+arithmetic; a reduction becomes a loop, placed where its index is known: so one per row, however often it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuron_compile.errors import CodegenError
+from neuron_compile.neff.codegen import reductions, views
+from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, widen
+from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val
+from neuron_compile.neff.codegen.index import (
+    Bounded,
+    Index,
+    Quotient,
+    Remainder,
+    Runtime,
+    Var,
+    constant,
+    contiguous_strides,
+    linear,
+    of,
+)
+from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.views import Condition, Indices, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The vector that is being computed: its lane variable, length, and which lanes exist (None: all)."""
+
+    variable: Var
+    lanes: int
+    active: Val | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowBuffer:
+    """A node's values over `dimensions` at one row, kept in thread-local memory in the compute type."""
+
+    address: Val
+    row: Indices
+    dimensions: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Evaluator:
+    """Pull evaluation of one group inside one kernel."""
+
+    def __init__(self, e: Emitter, bases: Mapping[Node, Val]) -> None:
+        self.e = e
+        self.bases = dict(bases)  # parameters (and other materialised nodes) to their address
+        self.values: dict[Var, Val] = {}  # open loops
+        self.lane: Lane | None = None
+        self.buffers: dict[Node, RowBuffer] = {}
+        self.bound: dict[
+            tuple[Node, Indices], Val
+        ] = {}  # values given from outside, e.g. a contraction's result
+        self._runtimes: dict[str, Val] = {}
+        self._memo: dict[tuple[Node, Indices, str], Val] = {}
+        self.reduced: dict[tuple[int, Indices, str], tuple[Val, ...]] = {}
+        self.siblings: Mapping[
+            int, tuple[Node, ...]
+        ] = {}  # reductions that share one loop, by operation
+        self.keep: Mapping[
+            int, tuple[Node, ...]
+        ] = {}  # nodes to buffer while a reduction's loop runs
+        self._row_memory: dict[Node, Val] = {}
+        self._fresh = 0
+
+    # -- scopes ----------------------------------------------------------------------------------
+
+    def fresh_var(self, extent: int, *, is_lane: bool = False) -> Var:
+        self._fresh += 1
+        return Var(f"{'l' if is_lane else 'i'}{self._fresh}", extent, is_lane)
+
+    @contextmanager
+    def vector(self, lane: Lane | None) -> Iterator[None]:
+        """Compute with this lane variable (None: scalars) inside the block."""
+        before, self.lane = self.lane, lane
+        try:
+            yield
+        finally:
+            self.lane = before
+
+    def row_memory(self, node: Node, elem: str, size: int) -> Val:
+        """Thread-local memory for a row of `node`, the same for every row."""
+        if node not in self._row_memory:
+            self._row_memory[node] = self.e.local(elem, size)
+        return self._row_memory[node]
+
+    # -- indices ---------------------------------------------------------------------------------
+
+    def varies(self, index: Index) -> bool:
+        """Whether the index differs between lanes."""
+        return any(v.is_lane for v in index.variables()) or any(r.lanes for r in index.runtimes())
+
+    def depth_of(self, indices: Indices) -> int:
+        """The outermost scope where these (lane-free) indices are known."""
+        depth = 0
+        for index in indices:
+            for v in index.variables():
+                depth = max(depth, self.values[v].depth)
+            for r in index.runtimes():
+                depth = max(depth, r.depth)
+        return depth
+
+    def scalar(self, index: Index) -> Val:
+        """i64 value of a lane-free index."""
+        return self._sum(index, 0, "i64")
+
+    def lanes_of(self, index: Index, elem: str = "i64") -> Val:
+        """Vector of the index's values in all lanes."""
+        assert self.lane is not None
+        return self._sum(index, self.lane.lanes, elem)
+
+    def _sum(self, index: Index, lanes: int, elem: str) -> Val:
+        """Uniform part as a scalar first, so that it is hoisted as far as it goes."""
+        e = self.e
+        fixed: Val | None = None
+        varying: Val | None = None
+        terms = sorted(index.terms, key=lambda t: self._term_depth(t[0]))
+        for atom, factor in terms:
+            if lanes and self.varies(of(atom)):
+                term = self._scale(self._atom(atom, lanes, elem), factor)
+                varying = term if varying is None else e.add(varying, term)
+            else:
+                term = self._scale(self._atom(atom, 0, "i64"), factor)
+                fixed = term if fixed is None else e.add(fixed, term)
+        if fixed is None:
+            fixed = e.index(index.constant)
+        elif index.constant:
+            fixed = e.add(fixed, e.index(index.constant))
+        if not lanes:
+            return fixed
+        if elem != "i64":
+            fixed = e.cast("arith.trunci", fixed, elem)
+        return e.splat(fixed, lanes) if varying is None else e.add(varying, e.splat(fixed, lanes))
+
+    def _term_depth(self, atom: object) -> int:
+        return self.values[atom].depth if isinstance(atom, Var) and atom in self.values else 99
+
+    def _scale(self, value: Val, factor: int) -> Val:
+        return (
+            value
+            if factor == 1
+            else self.e.mul(value, self.e.const(value.elem, factor, value.lanes))
+        )
+
+    def _atom(self, atom: object, lanes: int, elem: str) -> Val:
+        e = self.e
+        if isinstance(atom, Var):
+            if atom.is_lane:
+                return e.lane_ids(lanes, elem)
+            return self.values[atom]
+        if isinstance(atom, Runtime):
+            value = self._runtimes[atom.name]
+            return value if value.elem == elem else e.cast("arith.trunci", value, elem)
+        assert isinstance(atom, (Quotient, Remainder, Bounded))
+        inner = self._sum(atom.index, lanes, elem)
+        if isinstance(atom, Bounded):
+            lower = e.binary("arith.maxsi", inner, e.const(elem, atom.low, lanes))
+            return e.binary("arith.minsi", lower, e.const(elem, atom.high, lanes))
+        low, high = atom.index.bounds
+        divisor = e.const(elem, atom.divisor, lanes)
+        if low >= 0:
+            return self._divide_unsigned(inner, atom, elem, lanes, high)
+        quotient = e.binary("arith.floordivsi", inner, divisor)
+        return quotient if isinstance(atom, Quotient) else e.sub(inner, e.mul(quotient, divisor))
+
+    def _divide_unsigned(
+        self, inner: Val, atom: Quotient | Remainder, elem: str, lanes: int, high: int
+    ) -> Val:
+        """Division of a non-negative index; vectors of small indices divide in floating point, exactly."""
+        e = self.e
+        divisor = e.const(elem, atom.divisor, lanes)
+        power = atom.divisor & (atom.divisor - 1) == 0
+        if power:
+            if isinstance(atom, Remainder):
+                return e.binary("arith.andi", inner, e.const(elem, atom.divisor - 1, lanes))
+            return e.binary(
+                "arith.shrui", inner, e.const(elem, atom.divisor.bit_length() - 1, lanes)
+            )
+        if lanes and high < 1 << 31:
+            # (x + 1/2) / d is at least 1/(2d) away from every integer and errs by less than x/d * 2**-51.
+            small = inner if elem == "i32" else e.cast("arith.trunci", inner, "i32")
+            real = e.cast("arith.sitofp", small, "f64")
+            scaled = e.fma(
+                real,
+                e.const("f64", 1.0 / atom.divisor, lanes),
+                e.const("f64", 0.5 / atom.divisor, lanes),
+            )
+            quotient = e.cast("arith.fptosi", scaled, "i32")
+            quotient = quotient if elem == "i32" else e.cast("arith.extsi", quotient, elem)
+        else:
+            quotient = e.binary("arith.divui", inner, divisor)
+        return quotient if isinstance(atom, Quotient) else e.sub(inner, e.mul(quotient, divisor))
+
+    def runtime(self, value: Val, low: int, high: int) -> Index:
+        """An index that the kernel computes (already inside [low, high])."""
+        self._runtimes[value.name] = value
+        return of(Runtime(value.name, value.lanes, value.depth, low, high))
+
+    # -- conditions ------------------------------------------------------------------------------
+
+    def condition(self, c: Condition) -> Val | None:
+        """i1 of a condition, None where it always holds."""
+        if c.always:
+            return None
+        lanes = self.lane.lanes if self.lane and self.varies(c.index) else 0
+        elem = (
+            "i32"
+            if lanes and -(1 << 31) < c.index.bounds[0] and c.index.bounds[1] < 1 << 31
+            else "i64"
+        )
+        value = self._sum(c.index, lanes, elem)
+        low, high = c.index.bounds
+        result: Val | None = None
+        if low < c.low and high >= c.high:  # one unsigned comparison
+            moved = self._sum(c.index + -c.low, lanes, elem)
+            result = self.e.compare("ult", moved, self.e.const(elem, c.high - c.low, lanes))
+        elif low < c.low:
+            result = self.e.compare("sge", value, self.e.const(elem, c.low, lanes))
+        elif high >= c.high:
+            result = self.e.compare("slt", value, self.e.const(elem, c.high, lanes))
+        if c.multiple > 1:
+            rest = c.index % c.multiple
+            if rest.terms:
+                whole = self.e.compare(
+                    "eq", self._sum(rest, lanes, elem), self.e.const(elem, 0, lanes)
+                )
+                result = self.e.both(result, whole)
+            elif rest.constant:
+                return self.e.const("i1", False)
+        return result
+
+    def conditions(self, items: Sequence[Condition]) -> Val | None:
+        result: Val | None = None
+        for item in items:
+            result = self._both(result, self.condition(item))
+        return result
+
+    def _both(self, a: Val | None, b: Val | None) -> Val | None:
+        return self.e.both(a, b)
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def value(self, node: Node, at: Indices, mask: Val | None = None) -> Val:
+        """The node's element at `at` in its compute type. Where `mask` is false `at` may be out of range."""
+        given = self.bound.get((node, at))
+        if given is not None:
+            return given
+        key = (node, at, mask.name if mask else "")
+        known = self._memo.get(key)
+        if known is not None and self.e.alive(known):
+            return known
+        result = self._evaluate(node, at, mask)
+        self._memo[key] = result
+        return result
+
+    def _evaluate(self, node: Node, at: Indices, mask: Val | None) -> Val:
+        buffered = self._from_buffer(node, at, mask)
+        if buffered is not None:
+            return buffered
+        if node in self.bases:
+            return self.load(node, self.bases[node], at, mask)
+        rule = RULES.get(node.op)
+        if rule is not None:
+            operands = [
+                self.value(o, at if o.shape == node.shape else (), mask) for o in node.operands
+            ]
+            return rule(self.e, node, operands)
+        view = views.PERMUTATIONS.get(node.op)
+        if view is not None:
+            source = view(node, at)
+            return self.value(source.operand, source.indices, mask)
+        handler = _HANDLERS.get(node.op)
+        if handler is None:
+            raise CodegenError(f"{node.op} has no pull rule; it needs a kernel of its own")
+        return handler(self, node, at, mask)
+
+    def from_source(self, source: Source, mask: Val | None) -> tuple[Val, Val | None]:
+        """Value of a conditional source and the condition under which it counts."""
+        condition = self.conditions(source.conditions)
+        return self.value(source.operand, source.indices, self._both(mask, condition)), condition
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def load(
+        self, node: Node, base: Val, at: Indices, mask: Val | None, *, constant: bool = True
+    ) -> Val:
+        tensor = node.tensor
+        offset = linear(at, tensor.strides)
+        span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)) + 1
+        raw = self.load_offset(base, offset, tensor.signless, span, mask, constant=constant)
+        return widen(self.e, raw)
+
+    def load_offset(
+        self,
+        base: Val,
+        offset: Index,
+        elem: str,
+        span: int,
+        mask: Val | None,
+        *,
+        constant: bool = True,
+    ) -> Val:
+        """Load at an element offset whose legal values are [0, span)."""
+        e = self.e
+        low, high = offset.bounds
+        safe = 0 <= low and high < span
+        if not self.varies(offset):
+            if not safe:
+                offset = offset.bounded(0, span - 1)
+            return e.load(self._address(base, offset, elem), elem, constant=constant)
+        assert self.lane is not None
+        lane = self.lane
+        guard = e.both(lane.active, None if safe else mask)
+        step = offset.coefficient(lane.variable)
+        rest = offset + of(lane.variable) * -step
+        if self.varies(rest):
+            offsets = self.lanes_of(
+                offset if safe or guard is not None else offset.bounded(0, span - 1)
+            )
+            return e.gather(base, offsets, elem, guard, constant=constant)
+        address = self._address(base, rest, elem)
+        if step == 1:
+            return e.load(address, elem, lane.lanes, guard, constant=constant)
+        return e.gather(
+            address, e.lane_ids(lane.lanes, "i64", step), elem, guard, constant=constant
+        )
+
+    def _address(self, base: Val, offset: Index, elem: str) -> Val:
+        """The constant part goes last, into the instruction's displacement."""
+        e = self.e
+        moving = Index(0, offset.terms)
+        if moving.terms:
+            base = e.gep(base, self.scalar(moving), elem)
+        return e.gep(base, offset.constant, elem)
+
+    def store(
+        self, value: Val, base: Val, offset: Index, elem: str, *, streaming: bool = False
+    ) -> None:
+        """Store a computed value (already narrowed) at an element offset."""
+        e = self.e
+        if not self.varies(offset):
+            if value.lanes:
+                raise CodegenError("a vector cannot be stored to one element")
+            e.store(value, self._address(base, offset, elem))
+            return
+        assert self.lane is not None
+        lane = self.lane
+        value = e.splat(value, lane.lanes)
+        step = offset.coefficient(lane.variable)
+        rest = offset + of(lane.variable) * -step
+        if self.varies(rest):
+            e.scatter(value, base, self.lanes_of(offset), lane.active)
+        elif step == 1:
+            e.store(
+                value,
+                self._address(base, rest, elem),
+                lane.active,
+                streaming=streaming and lane.active is None,
+            )
+        else:
+            e.scatter(
+                value,
+                self._address(base, rest, elem),
+                e.lane_ids(lane.lanes, "i64", step),
+                lane.active,
+            )
+
+    def _from_buffer(self, node: Node, at: Indices, mask: Val | None) -> Val | None:
+        buffer = self.buffers.get(node)
+        if buffer is None:
+            return None
+        if any(at[d] != i for d, i in enumerate(buffer.row) if d not in buffer.dimensions):
+            return None
+        offset = linear((at[d] for d in buffer.dimensions), buffer.strides)
+        span = 1
+        for d in buffer.dimensions:
+            span *= node.shape[d]
+        return self.load_offset(
+            buffer.address, offset, compute_elem(node.tensor), span, mask, constant=False
+        )
+
+
+# -- ops that are neither elementwise nor plain views ------------------------------------------------
+
+
+def _constant(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    array = np.asarray(node.attributes["value"])
+    elem = compute_elem(node.tensor)
+    flat = array.reshape(-1)
+    if flat.size == 1 or (flat[:1] == flat).all():
+        return v.e.const(elem, flat[0].item())
+    return _small_constant(v, node, at, flat, elem)
+
+
+def _small_constant(v: Evaluator, node: Node, at: Indices, flat: np.ndarray, elem: str) -> Val:
+    """A constant of a few elements: a chain of selects on the linear index."""
+    if flat.size > 64:
+        raise CodegenError(f"a constant of {flat.size} elements must be a parameter of its group")
+    offset = linear(at, contiguous_strides(node.shape))
+    if not offset.terms:
+        return v.e.const(elem, flat[offset.constant].item())
+    result = v.e.const(elem, flat[-1].item())
+    for i in range(flat.size - 2, -1, -1):
+        here = v.condition(Condition(offset, 0, i + 1))
+        piece = v.e.const(elem, flat[i].item())
+        result = piece if here is None else v.e.select(here, piece, result)
+    return result
+
+
+def _iota(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    index = at[node.attributes["iota_dimension"]]
+    elem = compute_elem(node.tensor)
+    whole = "i64" if elem in FLOAT_BITS else elem
+    lanes = v.lane.lanes if v.lane and v.varies(index) else 0
+    small = index.bounds[1] < 1 << 31 and index.bounds[0] >= -(1 << 31)
+    if lanes:
+        narrow = "i32" if small and whole in ("i64", "i32") else "i64"
+        value = v.lanes_of(index, narrow)
+    else:
+        value = v.scalar(index)
+    if elem in FLOAT_BITS:
+        return v.e.cast("arith.sitofp", value, elem)
+    if value.elem == whole:
+        return value
+    from_bits, to_bits = int(value.elem[1:]), int(whole[1:])
+    return v.e.cast("arith.trunci" if to_bits < from_bits else "arith.extsi", value, whole)
+
+
+def _pad(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    outside = v.value(node.operands[1], ())
+    source = views.pad_source(node, at)
+    if source.never or 0 in source.operand.shape:
+        return outside
+    value, condition = v.from_source(source, mask)
+    return value if condition is None else v.e.select(condition, value, outside)
+
+
+def _concatenate(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    sources = views.concatenate_sources(node, at)
+    result: Val | None = None
+    for source in reversed(sources):
+        value, condition = v.from_source(source, mask)
+        result = (
+            value if result is None or condition is None else v.e.select(condition, value, result)
+        )
+    if result is None:
+        raise CodegenError("concatenate of empty tensors has no element")
+    return result
+
+
+def _start(v: Evaluator, node: Node, at: Indices, high: int, mask: Val | None) -> Index:
+    """A run-time start index clamped to [0, high], as StableHLO says."""
+    if high <= 0:
+        return constant(0)
+    value = v.value(node, at, mask)
+    value = to_i64(v.e, value, node)
+    lanes = value.lanes
+    value = v.e.binary("arith.maxsi", value, v.e.const("i64", 0, lanes))
+    value = v.e.binary("arith.minsi", value, v.e.const("i64", high, lanes))
+    return v.runtime(value, 0, high)
+
+
+def to_i64(e: Emitter, value: Val, node: Node) -> Val:
+    """An index operand as i64."""
+    if value.elem == "i64":
+        return value
+    return e.cast(
+        "arith.extui" if node.tensor.unsigned or value.elem == "i1" else "arith.extsi", value, "i64"
+    )
+
+
+def _dynamic_slice(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    source, *starts = node.operands
+    indices = tuple(
+        i + _start(v, s, (), full - part, None)
+        for i, s, full, part in zip(at, starts, source.shape, node.shape, strict=True)
+    )
+    return v.value(source, indices, mask)
+
+
+def _dynamic_update_slice(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    base, update, *starts = node.operands
+    result = v.value(base, at, mask)
+    if 0 in update.shape:
+        return result
+    condition: Val | None = None
+    indices: list[Index] = []
+    for i, s, full, part in zip(at, starts, base.shape, update.shape, strict=True):
+        moved = i - _start(v, s, (), full - part, None)
+        condition = v.e.both(condition, v.condition(Condition(moved, 0, part)))
+        indices.append(moved.bounded(0, part - 1))
+    value = v.value(update, tuple(indices), v.e.both(mask, condition))
+    return value if condition is None else v.e.select(condition, value, result)
+
+
+def _gather(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    operand, starts = node.operands
+    dims = node.attributes["dimension_numbers"]
+    offset_dims = dims.get("offset_dims", ())
+    collapsed = (*dims.get("collapsed_slice_dims", ()), *dims.get("operand_batching_dims", ()))
+    vector_dim = dims.get("index_vector_dim", 0)
+    batch = [at[d] for d in range(len(at)) if d not in offset_dims]
+    kept = [d for d in range(len(operand.shape)) if d not in collapsed]
+    indices = [constant(0)] * len(operand.shape)
+    for d, o in zip(kept, offset_dims, strict=True):
+        indices[d] = at[o]
+    batching = zip(
+        dims.get("operand_batching_dims", ()),
+        dims.get("start_indices_batching_dims", ()),
+        strict=True,
+    )
+    for d, s in batching:
+        indices[d] = batch[s if s < vector_dim else s - 1]
+    sizes = node.attributes["slice_sizes"]
+    for position, d in enumerate(dims.get("start_index_map", ())):
+        where = list(batch)
+        if vector_dim < len(starts.shape):
+            where.insert(vector_dim, constant(position))
+        indices[d] = indices[d] + _start(v, starts, tuple(where), operand.shape[d] - sizes[d], mask)
+    return v.value(operand, tuple(indices), mask)
+
+
+def _reduction(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    return reductions.reduce(v, node, at, mask)
+
+
+def _barrier(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    return v.value(node.operands[node.result], at, mask)
+
+
+_HANDLERS = {
+    "stablehlo.constant": _constant,
+    "stablehlo.iota": _iota,
+    "stablehlo.pad": _pad,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
+    "stablehlo.gather": _gather,
+    "stablehlo.optimization_barrier": _barrier,
+    **dict.fromkeys(reductions.OPS, _reduction),
+}

@@ -1,0 +1,21 @@
+"""The record of one generated kernel, shared by all kinds of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function `@name(ptrs, begin, end)` over `tasks` independent tasks.
+
+    `ptrs` points to the group's parameters, then its results, then `scratch` buffers of so many bytes.
+    `work` estimates the whole kernel in nanoseconds on one core: short kernels run without other threads.
+    """
+
+    name: str
+    text: str
+    tasks: int
+    work: float
+    scratch: tuple[int, ...] = ()
+    externals: tuple[str, ...] = ()
