@@ -14,6 +14,8 @@ from neuron_compile.neff.target import Target
 
 # Our own version of what the documented container leaves open: host.json and the image.
 FORMAT = 1
+# Text in the header that tells our files from all others.
+BUILD_VERSION = f"neuron-compile format {FORMAT}"
 ENTRY = "run"
 
 # Element types by name, with bytes per element. NumPy has no bfloat16; there it travels as uint16.
@@ -28,7 +30,7 @@ DTYPE_BYTES = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One buffer of the program. `strides` are in elements; `nbytes` spans first to last element."""
+    """One buffer. `strides` are in elements; `nbytes` spans the first to the last element."""
 
     name: str
     dtype: str
@@ -39,7 +41,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A compiled kernel: its group's kind, how often `run` starts it, the user's lines it is from."""
+    """A compiled kernel: its group's kind, launches per run, the user's lines behind it."""
 
     name: str
     kind: str
@@ -78,18 +80,21 @@ class HostPlan:
     uses_random: bool
     kernels: tuple[Kernel, ...]
 
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return (*self.inputs, *self.outputs, *self.constants)
+
 
 @dataclass(frozen=True, slots=True)
 class Neff:
     """The whole content. `constant_data` holds the bytes of `plan.constants`, row-major.
 
-    `provenance` maps key parts and versions to digests and texts; `portable` is the StableHLO module
-    before the passes, so that a NEFF can be built again for another target; `macs` counts the
-    multiply-accumulates of one run.
+    `provenance` maps key parts and versions to digests and texts; `portable` is the StableHLO
+    module before the passes, so that a NEFF can be built again for another target; `macs` counts
+    the multiply-accumulates of one run.
     """
 
     name: str
-    tool_version: str
     target: Target
     plan: HostPlan
     image: Image

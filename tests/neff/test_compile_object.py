@@ -64,28 +64,28 @@ def test_declared_functions_are_left_to_the_loader():
     assert b"GOMP_parallel" in compile_object(text, ["run"])
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("module {\n  llvm.func @run() {\n    foo.bar\n  }\n}", "foo"),
-        (
-            "module {\n llvm.func @run(%a: i32) {\n  %0 = arith.addi %a, %a : i64\n"
-            "  llvm.return\n }\n}",
-            r"expects different type.*\n.*line 3: %0 = arith.addi",
-        ),
-        (
-            "module {\n llvm.func @run() {\n  %x = tensor.empty() : tensor<4xf32>\n"
-            "  llvm.return\n }\n}",
-            r"tensor.empty",
-        ),
-        (
-            'module {\n llvm.func @run() {\n  llvm.call_intrinsic "llvm.x86.no"() : () -> ()\n'
-            "  llvm.return\n }\n}",
-            r"could not find LLVM intrinsic.*\n.*line 3",
-        ),
-        ("module { llvm.func @other() { llvm.return } }", "no code for run"),
-    ],
-)
-def test_refusals_say_what_and_where(text, expected):
+MALFORMED = {
+    "unknown dialect": ("foo.bar", "foo"),
+    "wrong type": (
+        "%0 = arith.addi %a, %a : i64",
+        r"expects different type.*\n.*line 3: %0 = arith.addi",
+    ),
+    "no translation": ("%0 = tensor.empty() : tensor<4xf32>", "tensor.empty"),
+    "no intrinsic": (
+        'llvm.call_intrinsic "llvm.x86.no"() : () -> ()',
+        r"could not find LLVM intrinsic.*\n.*line 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_refusals_say_what_and_where(case):
+    line, expected = MALFORMED[case]
+    text = f"module {{\nllvm.func @run(%a: i32) {{\n  {line}\n  llvm.return\n}}\n}}"
     with pytest.raises(CodegenError, match=expected):
         compile_object(text, ["run"])
+
+
+def test_a_missing_export_is_named():
+    with pytest.raises(CodegenError, match="no code for run"):
+        compile_object("module { llvm.func @other() { llvm.return } }", ["run"])

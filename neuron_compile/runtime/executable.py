@@ -1,0 +1,91 @@
+"""A NEFF that can be run on raw addresses.
+
+In: a checked `Neff`. Out: `run(addresses)`. Invariant: any number of threads may run one executable
+at once; each call has a pointer table and an arena of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from neuron_compile.errors import NeffTargetError
+from neuron_compile.neff.schema import ENTRY, Neff
+from neuron_compile.runtime.image import LoadedImage
+from neuron_compile.runtime.memory import address_of, give_arena, take_arena
+
+_CONSTANT_ALIGNMENT = 64
+_Table: TypeAlias = "ctypes.Array[ctypes.c_void_p]"
+_Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Executable:
+    """A loaded program. `neff` describes its buffers; `run` does not check them.
+
+    Raises NeffTargetError if the code is for another CPU, ExecutionError if it cannot be loaded.
+    """
+
+    __slots__ = ("_arguments", "_constants", "_entry", "_image", "_scratch", "_tables", "neff")
+
+    def __init__(self, neff: Neff) -> None:
+        _demand_this_cpu(neff)
+        self.neff = neff
+        self._image = LoadedImage(neff.image)
+        self._entry = _Entry(self._image.entry(ENTRY))
+        self._constants = [_aligned(data) for data in neff.constant_data]
+        self._arguments = len(neff.plan.inputs) + len(neff.plan.outputs)
+        self._scratch = neff.plan.scratch_bytes
+        # Idle pointer tables, each with its address. list.pop and list.append are atomic.
+        self._tables: list[tuple[_Table, int]] = []
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Run once; `addresses` are those of all inputs, then of all outputs, in plan order.
+
+        Each must be that of a buffer as large and as strided as the plan's tensor says, aligned to
+        its element type. The GIL is released meanwhile.
+        """
+        try:
+            table, at = self._tables.pop()
+        except IndexError:
+            table, at = self._new_table()
+        table[: self._arguments] = addresses  # refuses a wrong number of them
+        if self._scratch:
+            arena = take_arena(self._scratch)
+            table[-1] = arena.address
+            self._entry(at)
+            give_arena(arena)
+        else:
+            self._entry(at)
+        self._tables.append((table, at))
+
+    def _new_table(self) -> tuple[_Table, int]:
+        table = (ctypes.c_void_p * (self._arguments + len(self._constants) + 1))()
+        for number, constant in enumerate(self._constants):
+            table[self._arguments + number] = address_of(constant)
+        return table, ctypes.addressof(table)
+
+
+def _demand_this_cpu(neff: Neff) -> None:
+    missing = neff.target.missing_on_host()
+    if missing:
+        raise NeffTargetError(
+            f"the NEFF of {neff.name!r} is for another CPU ({neff.target.name})",
+            why=f"this machine lacks {', '.join(missing)}",
+            remedy="compile it again on this machine, or compile for a target that all machines "
+            "have (target='x86-64-v3')",
+        )
+
+
+def _aligned(data: bytes | memoryview) -> memoryview:
+    """The data where they are if aligned (as in a mapped file), else an aligned copy."""
+    view = memoryview(data)
+    if not view.nbytes or address_of(view) % _CONSTANT_ALIGNMENT == 0:
+        return view
+    room = np.empty(view.nbytes + _CONSTANT_ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _CONSTANT_ALIGNMENT
+    copy = room[start : start + view.nbytes]
+    copy[:] = np.frombuffer(view, np.uint8)
+    return memoryview(copy)

@@ -1,0 +1,141 @@
+"""Run a NEFF on NumPy arrays, in a process that has neither torch nor a compiler.
+
+In: the path of a NEFF (or its bytes), then arrays. Out: new arrays. Invariant: a wrong number of
+arrays, dtype or shape is an ExecutionError before any code runs; strides never matter to callers.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neuron_compile.errors import ExecutionError
+from neuron_compile.neff.reader import Source, read
+from neuron_compile.neff.schema import TensorSpec
+from neuron_compile.runtime.executable import Executable
+
+Array = npt.NDArray[Any]
+
+
+def load(source: Source) -> Program:
+    """Load a NEFF from a path or bytes.
+
+    Raises NeffFormatError for a damaged file, NeffTargetError for one of another CPU, OSError for
+    one that cannot be opened.
+    """
+    return Program(Executable(read(source)))
+
+
+class Program:
+    """A compiled program as a function of NumPy arrays.
+
+    bfloat16 inputs may be `ml_dtypes.bfloat16` arrays or their bits as uint16; bfloat16 outputs are
+    `ml_dtypes.bfloat16` where that package is installed, else their bits as uint16.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        plan = executable.neff.plan
+        self._run = executable.run
+        self._uses_random = plan.uses_random
+        self.name = executable.neff.name
+        self.inputs: tuple[TensorSpec, ...] = plan.inputs[: len(plan.inputs) - plan.uses_random]
+        self.outputs: tuple[TensorSpec, ...] = plan.outputs
+
+    def __call__(
+        self, *arrays: Array, random_state: Sequence[int] | None = None
+    ) -> tuple[Array, ...]:
+        """Run once; returns one new array per output.
+
+        `random_state` is two integers below 2**64 (key, counter) for a program that draws random
+        numbers, and is drawn from the system if it is left out.
+        """
+        if len(arrays) != len(self.inputs):
+            raise ExecutionError(
+                f"{self.name} takes {len(self.inputs)} arrays, not {len(arrays)}",
+                why=f"its inputs are {', '.join(map(_describe, self.inputs)) or 'none'}",
+            )
+        pairs = zip(self.inputs, arrays, strict=True)
+        ready = [_prepare(n, spec, array) for n, (spec, array) in enumerate(pairs)]
+        if self._uses_random:
+            ready.append(_random_state(random_state))
+        results = [_allocate(spec) for spec in self.outputs]
+        self._run([array.ctypes.data for array in (*ready, *results)])
+        return tuple(results)
+
+
+def _describe(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec.dtype}{list(spec.shape)}"
+
+
+def _prepare(number: int, spec: TensorSpec, array: Array) -> Array:
+    """The array itself if it lies in memory as the program expects, else a copy that does."""
+    if not isinstance(array, np.ndarray):
+        raise ExecutionError(
+            f"input {number} ({_describe(spec)}) is a {type(array).__name__}",
+            why="only NumPy arrays are taken: a list or a scalar has no element type of its own",
+            remedy="numpy.asarray(value, dtype)",
+        )
+    accepted = _dtypes(spec.dtype)
+    if array.dtype not in accepted:
+        raise ExecutionError(
+            f"input {number} ({_describe(spec)}) has dtype {array.dtype}",
+            why="the code is compiled for one element type and never converts",
+            remedy=f"array.astype(numpy.{accepted[0].name})",
+        )
+    if array.shape != spec.shape:
+        raise ExecutionError(
+            f"input {number} ({_describe(spec)}) has shape {list(array.shape)}",
+            why="the code is compiled for one shape",
+            remedy="call with the shape above, or compile for this shape",
+        )
+    if array.flags.aligned and _same_layout(spec, array):
+        return array
+    copy = _allocate(spec)
+    copy[...] = array
+    return copy
+
+
+def _same_layout(spec: TensorSpec, array: Array) -> bool:
+    wanted = (stride * array.itemsize for stride in spec.strides)
+    return (
+        all(
+            have == want or extent <= 1
+            for have, want, extent in zip(array.strides, wanted, spec.shape, strict=True)
+        )
+        or not array.size
+    )
+
+
+def _allocate(spec: TensorSpec) -> Array:
+    """An uninitialised array with the strides of the spec."""
+    dtype = _dtypes(spec.dtype)[0]
+    buffer = np.empty(spec.nbytes // dtype.itemsize, dtype)
+    strides = [stride * dtype.itemsize for stride in spec.strides]
+    return np.lib.stride_tricks.as_strided(buffer, spec.shape, strides)
+
+
+def _random_state(given: Sequence[int] | None) -> Array:
+    state = (secrets.randbits(64), 0) if given is None else tuple(given)
+    if len(state) != 2 or not all(0 <= word < 1 << 64 for word in state):
+        raise ExecutionError(
+            f"random_state is {given!r}", why="it must be two integers from 0 to 2**64 - 1"
+        )
+    return np.array(state, np.uint64)
+
+
+@functools.cache
+def _dtypes(name: str) -> tuple[np.dtype[Any], ...]:
+    """NumPy element types accepted for one of ours; results have the first."""
+    if name != "bfloat16":
+        return (np.dtype(name),)
+    try:
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+    except ImportError:
+        return (np.dtype(np.uint16),)
+    return (np.dtype(bfloat16), np.dtype(np.uint16))
