@@ -1,0 +1,123 @@
+"""AOTAutograd: from Dynamo's graph to forward, backward and inference graphs, and what each output
+must be.
+
+In: a Dynamo graph and a function that compiles one functional aten graph. Out: a callable for
+Dynamo. Invariant: parameters and buffers are arguments; mutated inputs are written back by
+AOTAutograd after the compiled code ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMeta
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+
+from neuron_compile.call_plan import OutputRule
+from neuron_compile.lowering import decomposition_table
+from neuron_compile.specialize import Argument, concrete_size
+
+FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
+
+Runner = Callable[[list[Any]], Sequence[Any]]
+# Compiles one graph: (graph, kind, what its outputs must be).
+CompileGraph = Callable[[torch.fx.GraphModule, str, "OutputFacts"], Runner]
+
+# Outputs that AOTAutograd makes again from the input they alias: what the graph returns for them is
+# not seen.
+_REGENERATED = frozenset({OutputType.alias_of_input, OutputType.is_input})
+# Outputs handed to the user as they are; a view among them could not be changed in place under
+# autograd.
+_AS_THEY_ARE = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
+
+
+def compile_with_aot(
+    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_graph: CompileGraph
+) -> Callable[..., Any]:
+    """Trace `graph` with AOTAutograd and compile what it makes of it. The given graph is not
+    changed.
+    """
+    eager_strides = [_strides(value) for value in graph.graph.output_node().args[0]]  # type: ignore[union-attr]
+
+    def compiler(kind: str) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Runner]:
+        def compile_one(part: torch.fx.GraphModule, _example_inputs: Sequence[Any]) -> Runner:
+            return compile_graph(part, kind, OutputFacts(part, kind, eager_strides))
+
+        return compile_one
+
+    backend = aot_autograd(
+        fw_compiler=compiler(FORWARD),
+        bw_compiler=compiler(BACKWARD),
+        inference_compiler=compiler(INFERENCE),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decomposition_table(),
+    )
+    # We never write results into saved tensors, so backward(retain_graph=True) need not be
+    # forbidden.
+    with torch._functorch.config.patch(donated_buffer=False):
+        return backend(graph, example_inputs)
+
+
+class OutputFacts:
+    """What is known of a graph's outputs besides their values; see `rules`."""
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        kind: str,
+        eager_strides: Sequence[tuple[Any, ...] | None],
+    ) -> None:
+        self._placeholders = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
+        count = len(graph.graph.output_node().args[0])  # type: ignore[arg-type]
+        self._kind = kind
+        self._strides: list[tuple[Any, ...] | None] = [None] * count
+        self._types: list[OutputType | None] = [None] * count
+        self.mutated = 0
+        metadata = _metadata()
+        if kind == BACKWARD or metadata is None:
+            return
+        # A forward graph returns: new values of mutated inputs, the user's outputs, bases of views,
+        # saved tensors.
+        self.mutated = metadata.num_mutated_inp_runtime_indices
+        end = self.mutated + len(metadata.output_info)
+        if end <= count and len(eager_strides) == len(metadata.output_info):
+            self._strides[self.mutated : end] = eager_strides
+            self._types[self.mutated : end] = [i.output_type for i in metadata.output_info]
+
+    def rules(self, arguments: Sequence[Argument]) -> list[OutputRule]:
+        """One rule per output, for these concrete arguments (any, if nothing is symbolic)."""
+        return [self._rule(position, arguments) for position in range(len(self._types))]
+
+    def _rule(self, position: int, arguments: Sequence[Argument]) -> OutputRule:
+        if position < self.mutated:
+            # Written back one after the other: none may still be another input's memory.
+            return OutputRule(own_memory=True)
+        kind = self._types[position]
+        if kind is None or kind in _REGENERATED:
+            return OutputRule()
+        strides = self._strides[position]
+        return OutputRule(
+            stride=None
+            if strides is None
+            else tuple(concrete_size(s, self._placeholders, arguments) for s in strides),
+            own_memory=kind in _AS_THEY_ARE,
+            no_view=self._kind == FORWARD and kind in _AS_THEY_ARE,
+        )
+
+
+def _metadata() -> ViewAndMutationMeta | None:
+    context = TracingContext.try_get()
+    return context.fw_metadata if context else None
+
+
+def _strides(value: Any) -> tuple[Any, ...] | None:
+    """The strides Dynamo saw, before any decomposition; None for what is no strided tensor."""
+    fake = value.meta.get("example_value") if isinstance(value, torch.fx.Node) else None
+    if not isinstance(fake, torch.Tensor) or fake.layout is not torch.strided:
+        return None
+    return tuple(fake.stride())

@@ -1,0 +1,83 @@
+"""The backend that `torch.compile(model, backend="neuron")` calls: Dynamo's graph in, a callable
+out.
+
+In: an FX graph with example inputs, `mode` and `options`. Out: a callable with the graph's
+signature. Invariants: neither the graph nor the options are written to; what cannot be compiled
+raises, nothing runs in eager unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from neuron_compile import compiler, counters, environment, shim
+from neuron_compile.autograd import OutputFacts, Runner, compile_with_aot
+from neuron_compile.call_plan import CallPlan, OutputRule, plan
+from neuron_compile.environment import Environment
+from neuron_compile.options import Options, resolve
+from neuron_compile.overlapping_writes import refuse_overlapping_writes
+from neuron_compile.specialize import Argument, SpecializingCallable, is_dynamic
+
+
+def neuron(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile one graph that Dynamo captured; registered as the Dynamo backend "neuron".
+
+    `options` are those of `neuron_compile.options.Options`; `mode` other than "default" warns and
+    goes on. Raises OptionError for an option or environment variable that makes no sense,
+    UnsupportedOpError listing every operator that cannot be lowered, LoweringError for tensors that
+    are not on the CPU.
+    """
+    front = _Front(resolve(options, mode), environment.read())
+    refuse_overlapping_writes(graph)
+    return compile_with_aot(graph, example_inputs, front.compile_graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """The settings of one `torch.compile`, applied to each graph AOTAutograd makes."""
+
+    options: Options
+    environment: Environment
+
+    def compile_graph(self, graph: torch.fx.GraphModule, kind: str, facts: OutputFacts) -> Runner:
+        """A boxed callable for a functional aten graph, whether its sizes are symbolic or not."""
+        if not is_dynamic(graph):
+            return self._compile_static(graph, kind, facts.rules(()))
+
+        def make(concrete: torch.fx.GraphModule, arguments: Sequence[Argument]) -> Runner:
+            return self._compile_static(concrete, kind, facts.rules(arguments))
+
+        return SpecializingCallable(graph, make)
+
+    def _compile_static(
+        self, graph: torch.fx.GraphModule, kind: str, rules: Sequence[OutputRule]
+    ) -> Runner:
+        counters.add("graphs")
+        work, call_plan = plan(graph, rules)
+        if not call_plan.outputs:
+            return shim.make_rearranger(call_plan)
+        job = compiler.Job(work, kind, self.options, self.environment, _facts_for_key(call_plan))
+        program = compiler.executable(job)
+        if self.environment.compile_only:
+            return shim.make_unrun(call_plan)
+        host = program.neff.plan
+        launches = sum(kernel.launches for kernel in host.kernels)
+        return shim.make_callable(
+            call_plan, program, counters.calls(launches), uses_random=host.uses_random
+        )
+
+
+def _facts_for_key(call_plan: CallPlan) -> Mapping[str, object]:
+    """What shapes the code but is not in the graph's operators: the strides its buffers have."""
+    return {"output_strides": tuple(buffer.stride for buffer in call_plan.outputs)}

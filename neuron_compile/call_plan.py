@@ -1,0 +1,264 @@
+"""What is compiled of a graph, and how one call of it is put together: decided once, before
+lowering.
+
+In: an AOTAutograd graph with static FakeTensors, and a rule per output. Out: the graph to compile
+(tensors in, unique computed tensors out) and a `CallPlan`. Invariant: the given graph is not
+changed; what the plan returns has the dtype, shape, strides and aliasing that the graph promises.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+
+from neuron_compile.effects import Check, take_effects
+from neuron_compile.errors import LoweringError
+from neuron_compile.neff.schema import row_major
+from neuron_compile.placement import require_cpu
+from neuron_compile.views import (
+    Layout,
+    base_of,
+    is_dense,
+    layout_on,
+    overlaps_itself,
+    same_memory_order,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRule:
+    """What AOTAutograd expects of one output, beyond its value.
+
+    `stride`: eager's strides, where a decomposition may have lost them (None: the graph's own).
+    `own_memory`: it must not share memory with an input. `no_view`: it must not count as a view,
+    because autograd forbids to change views that a custom function returns.
+    """
+
+    stride: tuple[int, ...] | None = None
+    own_memory: bool = False
+    no_view: bool = False
+
+
+class Source(enum.IntEnum):
+    """Where one returned value comes from."""
+
+    GIVEN = 0  # a constant: None, a number
+    ARGUMENT = 1  # the argument itself
+    OUTPUT = 2  # a computed tensor itself
+    ARGUMENT_VIEW = 3
+    OUTPUT_VIEW = 4
+    OUTPUT_ALIAS = 5  # shares memory with a computed tensor, but is no view of it
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """One returned value: `index` counts arguments or computed outputs, `layout` is that of a
+    view.
+    """
+
+    source: Source
+    index: int = 0
+    value: Any = None
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor the executable reads or writes: its layout as PyTorch sees it (strides in
+    elements).
+    """
+
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """`arguments[i]` is the position, in the call, of the executable's input i.
+
+    `resolve` lists inputs whose conjugation or negation is still pending and must be carried out
+    first.
+    """
+
+    arguments: tuple[int, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    returned: tuple[Returned, ...]
+    checks: tuple[Check, ...] = ()
+    resolve: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Computed:
+    """Computed outputs while they are collected: the node, and the layout its buffer gets."""
+
+    nodes: list[torch.fx.Node] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+
+    def index_of(self, node: torch.fx.Node, layout: Layout) -> int:
+        if node not in self.nodes:
+            self.nodes.append(node)
+            self.layouts.append(layout)
+        return self.nodes.index(node)
+
+
+def plan(
+    graph: torch.fx.GraphModule, rules: Sequence[OutputRule]
+) -> tuple[torch.fx.GraphModule, CallPlan]:
+    """Split a graph into what is compiled and what each call does around it.
+
+    `rules` has one entry per output of the graph. Raises NeuronCompileError for tensors on another
+    device.
+    """
+    work = torch.fx.GraphModule(graph, _copy(graph))
+    require_cpu(work)
+    output = work.graph.output_node()
+    wanted = list(output.args[0])  # type: ignore[arg-type]
+    for position, (value, rule) in enumerate(zip(wanted, rules, strict=True)):
+        wanted[position] = _in_own_form(work.graph, output, value, rule)
+    shared = _bases_of_several(wanted)
+    computed = _Computed()
+    checks = take_effects(work.graph, computed.index_of)
+    placeholders = work.graph.find_nodes(op="placeholder")
+    returned = tuple(
+        _returned(value, rule, placeholders, computed, shared)
+        for value, rule in zip(wanted, rules, strict=True)
+    )
+    output.args = (tuple(computed.nodes),)
+    _drop_unused(work.graph)
+    inputs = [(i, node) for i, node in enumerate(placeholders) if node.users]
+    for node in placeholders:
+        if not node.users:
+            work.graph.erase_node(node)
+    work.recompile()
+    return work, CallPlan(
+        arguments=tuple(i for i, _ in inputs),
+        inputs=tuple(_buffer(node) for _, node in inputs),
+        outputs=tuple(
+            Buffer(node.meta["val"].dtype, layout.size, layout.stride)
+            for node, layout in zip(computed.nodes, computed.layouts, strict=True)
+        ),
+        returned=returned,
+        checks=checks,
+        resolve=tuple(k for k, (_, node) in enumerate(inputs) if _is_pending(node.meta["val"])),
+    )
+
+
+def _copy(graph: torch.fx.GraphModule) -> torch.fx.Graph:
+    new = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    result = new.graph_copy(graph.graph, copies)
+    new.output(result)
+    return new
+
+
+def _in_own_form(graph: torch.fx.Graph, output: torch.fx.Node, value: Any, rule: OutputRule) -> Any:
+    """The output, through a copy where its rule forbids what it is: an input's memory, other
+    strides.
+    """
+    if not isinstance(value, torch.fx.Node) or not isinstance(value.meta.get("val"), torch.Tensor):
+        return value
+    base = base_of(value)
+    whole = layout_on(value, value)
+    stride = whole.stride if rule.stride is None else rule.stride
+    eager = Layout(whole.size, stride)
+    lost_strides = not same_memory_order(whole, eager) and not overlaps_itself(eager)
+    constant = base.op == "get_attr"
+    if not (lost_strides or constant or (rule.own_memory and base.op == "placeholder")):
+        return value
+    if overlaps_itself(eager):
+        eager = Layout(whole.size, row_major(whole.size))
+    with graph.inserting_before(output):
+        copy = graph.call_function(torch.ops.aten.clone.default, (value,))
+    fake = value.meta["val"]
+    with fake.fake_mode:
+        layout_only = torch.empty_strided(eager.size, eager.stride, dtype=fake.dtype, device="cpu")
+    copy.meta = {**value.meta, "val": layout_only}
+    return copy
+
+
+def _bases_of_several(values: Sequence[Any]) -> set[torch.fx.Node]:
+    """Bases that more than one output node shows: they need a buffer of their own."""
+    views = {value for value in values if isinstance(value, torch.fx.Node)}
+    bases = [base_of(value) for value in views]
+    return {base for base in bases if bases.count(base) > 1}
+
+
+def _returned(
+    value: Any,
+    rule: OutputRule,
+    placeholders: Sequence[torch.fx.Node],
+    computed: _Computed,
+    shared: set[torch.fx.Node],
+) -> Returned:
+    if not isinstance(value, torch.fx.Node):
+        return Returned(Source.GIVEN, value=value)
+    fake = value.meta.get("val")
+    if not isinstance(fake, torch.Tensor):
+        return _returned_number(value, fake)
+    base = base_of(value)
+    if base.op == "placeholder":
+        index = list(placeholders).index(base)
+        if base is value:
+            return Returned(Source.ARGUMENT, index)
+        return Returned(Source.ARGUMENT_VIEW, index, layout=layout_on(value, base))
+    layout = layout_on(value, base)
+    whole = layout_on(base, base)
+    if base is value or (base not in shared and _covers(layout, whole)):
+        # The buffer is made with the view's sizes and strides at once: the executable sees only its
+        # address.
+        size_and_stride = Layout(layout.size, _stride(layout, rule))
+        return Returned(Source.OUTPUT, computed.index_of(base, size_and_stride))
+    source = Source.OUTPUT_ALIAS if rule.no_view else Source.OUTPUT_VIEW
+    return Returned(source, computed.index_of(base, whole), layout=layout)
+
+
+def _returned_number(node: torch.fx.Node, value: Any) -> Returned:
+    if value is None or isinstance(value, int | float | bool):
+        return Returned(Source.GIVEN, value=value)
+    raise LoweringError(
+        f"output {node.name} of the graph is a {type(value).__name__}",
+        why="a compiled graph returns tensors, numbers and None",
+        remedy="this is a defect of the backend if PyTorch made the graph; please report it",
+    )
+
+
+def _stride(layout: Layout, rule: OutputRule) -> tuple[int, ...]:
+    """Eager's strides where they name the same memory order: those of size-1 dimensions are visible
+    too.
+    """
+    if rule.stride is not None and same_memory_order(layout, Layout(layout.size, rule.stride)):
+        return rule.stride
+    return layout.stride
+
+
+def _covers(view: Layout, whole: Layout) -> bool:
+    return view.offset == 0 and _count(view) == _count(whole) and is_dense(view) and is_dense(whole)
+
+
+def _count(layout: Layout) -> int:
+    count = 1
+    for size in layout.size:
+        count *= size
+    return count
+
+
+def _drop_unused(graph: torch.fx.Graph) -> None:
+    for node in reversed(graph.nodes):
+        if node.op != "output" and not node.users and not node.is_impure(impure_random=False):
+            graph.erase_node(node)
+
+
+def _is_pending(fake: torch.Tensor) -> bool:
+    return bool(fake.is_conj() or fake.is_neg())
+
+
+def _buffer(node: torch.fx.Node) -> Buffer:
+    fake = node.meta["val"]
+    return Buffer(fake.dtype, tuple(fake.shape), fake.stride())

@@ -1,0 +1,219 @@
+"""The compiler on one screen: key -> look up -> lower -> passes -> build -> store -> load.
+
+In: a `Job` (a static graph and what belongs to its key). Out: a loaded executable. Invariants: a
+hit imports neither torch_mlir nor code generation; threads and processes that want the same graph
+compile it once; what cannot be hashed is compiled without the cache and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch.fx
+
+from neuron_compile import counters, options
+from neuron_compile.cache.key import Key
+from neuron_compile.cache.location import default_root
+from neuron_compile.cache.once import get_or_build
+from neuron_compile.cache.store import Hit, Store
+from neuron_compile.debug import Artifacts, artifacts
+from neuron_compile.environment import Environment
+from neuron_compile.graph_key import Unhashable, make_graph_key
+from neuron_compile.neff import reader
+from neuron_compile.neff.schema import Neff
+from neuron_compile.neff.target import NATIVE, Target, detect
+from neuron_compile.options import Options
+from neuron_compile.runtime.executable import Executable
+
+# Executables kept for graphs that come again: other captures, other threads, after
+# torch._dynamo.reset().
+_KEPT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One graph to compile. `kind` is forward, backward or inference; `aot` more facts for the
+    key.
+    """
+
+    graph: torch.fx.GraphModule
+    kind: str
+    options: Options
+    environment: Environment
+    aot: Mapping[str, object]
+
+    @property
+    def target(self) -> Target:
+        return detect(self.options.target or self.environment.target or NATIVE)
+
+    @property
+    def name(self) -> str:
+        return self.options.model_name or "graph"
+
+
+def executable(job: Job) -> Executable:
+    """The loaded executable of the job's graph, from memory, from disk, or compiled now.
+
+    Raises UnsupportedOpError, LoweringError, PassError or CodegenError where it cannot be compiled.
+    """
+    with counters.timed("key"):
+        key = _key(job)
+    files = artifacts(
+        job.environment.artifact_dir, job.name, job.kind, key.graph_hash if key else "unhashed"
+    )
+    files.write("fx_graphs", ".txt", lambda: str(job.graph.graph))
+    if key is None:
+        return _load(_build(job, {}, files))
+    with _one_at_a_time(key):
+        found = _MEMORY.get(key)
+        if found is not None:
+            counters.add("memory_hits")
+            return found
+        loaded = _load(_bytes_of(job, key, files))
+        _MEMORY.put(key, loaded)
+        return loaded
+
+
+def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
+    """From disk, or built and stored there."""
+    store = _store(job)
+    if store is None:
+        counters.add("bypasses")
+        return _build(job, key.provenance(), files)
+    with counters.timed("cache"):
+        found = get_or_build(
+            store,
+            key,
+            lambda: _build(job, key.provenance(), files),
+            lock_timeout=job.environment.lock_timeout,
+        )
+    counters.add("disk_hits" if isinstance(found, Hit) else "disk_misses")
+    return found.checked if isinstance(found, Hit) else found.data
+
+
+def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
+    """Lower -> passes -> build; the only function that needs torch_mlir, so it imports it."""
+    with counters.timed("lower"):
+        from neuron_compile.lowering import lower
+        from neuron_compile.neff.build import build
+        from neuron_compile.passes import run_pipeline
+
+        module = lower(job.graph).module
+    files.write("stablehlo", ".before.mlir", lambda: str(module))
+    with counters.timed("passes"):
+        portable = io.BytesIO()
+        module.operation.write_bytecode(portable)
+        run_pipeline(module)
+    files.write("stablehlo", ".after.mlir", lambda: str(module))
+    with counters.timed("build"):
+        data = build(
+            module,
+            target=job.target,
+            name=job.name,
+            provenance=provenance,
+            portable=portable.getvalue(),
+        )
+    files.write("neff", ".neff", lambda: data)
+    counters.add("compiles")
+    return data
+
+
+def _load(neff: Neff | bytes) -> Executable:
+    with counters.timed("load"):
+        loaded = Executable(neff if isinstance(neff, Neff) else reader.read(neff))
+    counters.add("kernels", len(loaded.neff.plan.kernels))
+    return loaded
+
+
+def _key(job: Job) -> Key | None:
+    try:
+        return make_graph_key(
+            job.graph,
+            options_in_key=dict(options.key_items(job.options)),
+            target=job.target.name,
+            aot={"kind": job.kind, **job.aot},
+        )
+    except Unhashable as reason:
+        counters.add("bypasses")
+        warnings.warn(f"a graph is compiled without the cache: {reason}", stacklevel=2)
+        return None
+
+
+def _store(job: Job) -> Store[Neff] | None:
+    environment = job.environment
+    if environment.disable_cache:
+        return None
+    root = environment.cache_dir or default_root()
+    return None if root is None else open_store(root, job.target, environment.local_cache_dir)
+
+
+def open_store(root: Path, target: Target, lock_root: Path | None = None) -> Store[Neff]:
+    """The cache below `root` as the compiler uses it."""
+    return Store(
+        root,
+        target.name,
+        reader.read,
+        provenance_of=lambda neff: neff.provenance,
+        lock_root=lock_root,
+    )
+
+
+class _Memory:
+    """The executables used most recently, by key."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recent: OrderedDict[Key, Executable] = OrderedDict()
+
+    def get(self, key: Key) -> Executable | None:
+        with self._lock:
+            if key in self._recent:
+                self._recent.move_to_end(key)
+            return self._recent.get(key)
+
+    def put(self, key: Key, executable: Executable) -> None:
+        with self._lock:
+            self._recent[key] = executable
+            if len(self._recent) > _KEPT:
+                self._recent.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._recent.clear()
+
+
+_MEMORY = _Memory()
+
+
+def forget_executables() -> None:
+    """Empty the cache in memory, so that the next graph is looked up on disk."""
+    _MEMORY.clear()
+
+
+_locks_guard = threading.Lock()
+_locks: weakref.WeakValueDictionary[Key, _KeyLock] = weakref.WeakValueDictionary()
+
+
+class _KeyLock:
+    """A lock that a weak dictionary can hold."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _one_at_a_time(key: Key) -> Iterator[None]:
+    with _locks_guard:
+        entry = _locks.setdefault(key, _KeyLock())
+    with entry.lock:
+        yield

@@ -1,0 +1,199 @@
+"""Symbolic sizes to concrete graphs: one callable per captured graph, one static graph per set of
+sizes.
+
+In: an AOTAutograd graph whose placeholders may be SymInts, and the arguments of one call. Out: the
+same graph with every size a number, every node's meta a static FakeTensor. Invariant: the captured
+graph is not changed and no guard is added to it, so what Dynamo marked dynamic stays dynamic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from neuron_compile.errors import LoweringError
+
+# Numbers that depend on a symbolic size, as they stand in a captured graph.
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+Runner = Callable[[list[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What one argument of a call looks like: an int, or the layout of a tensor (strides in
+    elements).
+    """
+
+    number: int | float | None
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+
+
+def is_dynamic(graph: torch.fx.GraphModule) -> bool:
+    """True if a size or a number in the graph is symbolic."""
+    return any(_has_symbol(node.meta.get("val")) for node in graph.graph.nodes)
+
+
+class SpecializingCallable:
+    """Calls of a dynamic graph: finds, or makes, the runner for the concrete sizes of each call.
+
+    `make(graph, arguments)` compiles one static graph. Boxed calling convention, safe from several
+    threads.
+    """
+
+    _boxed_call = True
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        make: Callable[[torch.fx.GraphModule, Sequence[Argument]], Runner],
+    ) -> None:
+        self._graph = graph
+        self._make = make
+        self._runners: dict[tuple[Any, ...], Runner] = {}
+        self._lock = threading.Lock()
+        values = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+        self._numbers = tuple(
+            i for i, value in enumerate(values) if not isinstance(value, torch.Tensor)
+        )
+        # A tensor without symbols has one layout only: Dynamo guards it.
+        self._tensors = tuple(
+            i
+            for i, value in enumerate(values)
+            if isinstance(value, torch.Tensor) and _has_symbol(value)
+        )
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        signature = (
+            *[args[i] for i in self._numbers],
+            *[(args[i].shape, args[i].stride()) for i in self._tensors],
+        )
+        runner = self._runners.get(signature)
+        if runner is None:
+            runner = self._specialize(signature, args)
+        return runner(args)
+
+    def _specialize(self, signature: tuple[Any, ...], args: list[Any]) -> Runner:
+        with self._lock:
+            runner = self._runners.get(signature)
+            if runner is None:
+                arguments = [_describe(value) for value in args]
+                runner = self._make(concrete_graph(self._graph, arguments), arguments)
+                self._runners[signature] = runner
+        return runner
+
+
+def concrete_graph(
+    graph: torch.fx.GraphModule, arguments: Sequence[Argument]
+) -> torch.fx.GraphModule:
+    """The graph for these arguments: numbers folded, sizes re-propagated through every operator.
+
+    Placeholders keep their positions; one that stands for a number has that number as its meta and
+    no user.
+    """
+    new = torch.fx.Graph()
+    values: dict[torch.fx.Node, Any] = {}  # old node -> FakeTensor(s) or number
+    copies: dict[torch.fx.Node, Any] = {}  # old node -> new node, or the number itself
+    remaining = iter(arguments)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for node in graph.graph.nodes:
+            if node.op == "output":
+                result = torch.fx.map_arg(node.args[0], copies.__getitem__)
+                new.output(result).meta.update(node.meta)
+                break
+            if node.op == "placeholder":
+                values[node] = _fake_argument(node, next(remaining))
+            elif node.op == "get_attr":
+                values[node] = _fake_attribute(graph, node, mode)
+            else:
+                values[node] = _evaluate(node, values)
+            if node.op != "placeholder" and isinstance(values[node], int | float | bool):
+                copies[node] = values[node]
+                continue
+            copy = new.node_copy(node, copies.__getitem__)
+            copy.meta = {**node.meta, "val": values[node]}
+            copies[node] = values[node] if isinstance(values[node], int | float) else copy
+    return torch.fx.GraphModule(graph, new)
+
+
+def concrete_size(
+    value: int | torch.SymInt, placeholders: Sequence[Any], arguments: Sequence[Argument]
+) -> int:
+    """The number that `value` stands for, given the symbolic metas and the actual arguments of the
+    graph.
+
+    Raises LoweringError if it depends on data, which no size of an argument tells.
+    """
+    if isinstance(value, int):
+        return value
+    bindings: dict[Any, int | float | None] = {}
+    for meta, argument in zip(placeholders, arguments, strict=True):
+        pairs = (
+            zip(meta.shape, argument.size, strict=True)
+            if isinstance(meta, torch.Tensor)
+            else [(meta, argument.number)]
+        )
+        for symbolic, number in pairs:
+            if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
+                bindings[symbolic.node.expr] = number
+    found = value.node.expr.xreplace(bindings)
+    if not found.is_Integer:
+        raise LoweringError(
+            f"size {value} of an output depends on data",
+            why="a NEFF is made for concrete sizes, which are known only from the inputs' sizes",
+            remedy="leave torch._dynamo.config.capture_dynamic_output_shape_ops off, so that "
+            "the graph breaks",
+        )
+    return int(found)
+
+
+def _has_symbol(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(
+            isinstance(number, torch.SymInt)
+            for number in (*value.shape, *value.stride(), value.storage_offset())
+        )
+    if isinstance(value, list | tuple):
+        return any(_has_symbol(item) for item in value)
+    return isinstance(value, SYMBOLIC)
+
+
+def _describe(value: Any) -> Argument:
+    if isinstance(value, torch.Tensor):
+        return Argument(None, tuple(value.shape), value.stride())
+    return Argument(value)
+
+
+def _fake_argument(node: torch.fx.Node, argument: Argument) -> Any:
+    meta = node.meta["val"]
+    if not isinstance(meta, torch.Tensor):
+        return argument.number
+    # Offset 0: nothing may depend on where in its storage an input begins, for Dynamo does not
+    # guard that.
+    return torch.empty_strided(argument.size, argument.stride, dtype=meta.dtype, device=meta.device)
+
+
+def _fake_attribute(graph: torch.fx.GraphModule, node: torch.fx.Node, mode: FakeTensorMode) -> Any:
+    value = operator_attrgetter(graph, str(node.target))
+    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+def operator_attrgetter(graph: torch.fx.GraphModule, target: str) -> Any:
+    """The attribute a get_attr node names; dots lead into submodules."""
+    value: Any = graph
+    for part in target.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _evaluate(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+    args = torch.fx.map_arg(node.args, values.__getitem__)
+    kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
