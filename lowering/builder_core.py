@@ -70,7 +70,7 @@ class BuilderCore:
         return tuple(self.result(index).shape)
 
     def result_dtype(self, index: int = 0) -> torch.dtype:
-        """dtype of result `index` of the node."""
+        """Dtype of result `index` of the node."""
         return self.result(index).dtype
 
     def is_used(self, index: int) -> bool:
@@ -88,7 +88,7 @@ class BuilderCore:
         return len(self.types.describe(x.type)[0])
 
     def dtype(self, x: ir.Value) -> torch.dtype:
-        """torch dtype of a value."""
+        """Torch dtype of a value."""
         return self.types.describe(x.type)[1]
 
     # ---- operations --------------------------------------------------------------------------

@@ -34,19 +34,19 @@ class ElementwiseOps(BuilderCore):
     # ---- arithmetic --------------------------------------------------------------------------
 
     def add(self, x: Value, y: Value) -> Value:
-        """x + y; integers wrap; booleans or."""
+        """X + y; integers wrap; booleans or."""
         return self.binary("stablehlo.add", x, y)
 
     def subtract(self, x: Value, y: Value) -> Value:
-        """x - y; integers wrap."""
+        """X - y; integers wrap."""
         return self.binary("stablehlo.subtract", x, y)
 
     def multiply(self, x: Value, y: Value) -> Value:
-        """x * y; integers wrap; booleans and."""
+        """X * y; integers wrap; booleans and."""
         return self.binary("stablehlo.multiply", x, y)
 
     def divide(self, x: Value, y: Value) -> Value:
-        """x / y; integers truncate towards zero, undefined for y == 0."""
+        """X / y; integers truncate towards zero, undefined for y == 0."""
         return self.binary("stablehlo.divide", x, y)
 
     def remainder(self, x: Value, y: Value) -> Value:
@@ -54,7 +54,7 @@ class ElementwiseOps(BuilderCore):
         return self.binary("stablehlo.remainder", x, y)
 
     def power(self, x: Value, y: Value) -> Value:
-        """x ** y, elementwise; integers by repeated multiplication."""
+        """X ** y, elementwise; integers by repeated multiplication."""
         return self.binary("stablehlo.power", x, y)
 
     def maximum(self, x: Value, y: Value) -> Value:
@@ -101,25 +101,25 @@ class ElementwiseOps(BuilderCore):
         return self.unary("stablehlo.not", x)
 
     def shift_left(self, x: Value, y: Value) -> Value:
-        """x << y; 0 when y is out of range."""
+        """X << y; 0 when y is out of range."""
         return self.binary("stablehlo.shift_left", x, y)
 
     def shift_right_arithmetic(self, x: Value, y: Value) -> Value:
-        """x >> y, filling with the sign bit."""
+        """X >> y, filling with the sign bit."""
         return self.binary("stablehlo.shift_right_arithmetic", x, y)
 
     def shift_right_logical(self, x: Value, y: Value) -> Value:
-        """x >> y, filling with zeros."""
+        """X >> y, filling with zeros."""
         return self.binary("stablehlo.shift_right_logical", x, y)
 
     # ---- functions of a float ----------------------------------------------------------------
 
     def exp(self, x: Value) -> Value:
-        """e ** x."""
+        """E ** x."""
         return self.unary("stablehlo.exponential", x)
 
     def expm1(self, x: Value) -> Value:
-        """e ** x - 1, exact near 0."""
+        """E ** x - 1, exact near 0."""
         return self.unary("stablehlo.exponential_minus_one", x)
 
     def log(self, x: Value) -> Value:
@@ -195,7 +195,7 @@ class ElementwiseOps(BuilderCore):
         return self.op1("stablehlo.is_finite", [x], self.types.tensor(self.shape(x), torch.bool))
 
     def select(self, predicate: Value, x: Value, y: Value) -> Value:
-        """x where the predicate (0-d or of the same shape) holds, else y."""
+        """X where the predicate (0-d or of the same shape) holds, else y."""
         return self.op1("stablehlo.select", [predicate, x, y], x.type)
 
     def convert(self, x: Value, dtype: torch.dtype) -> Value:
@@ -222,7 +222,7 @@ class ElementwiseOps(BuilderCore):
     # ---- complex -----------------------------------------------------------------------------
 
     def complex(self, real: Value, imag: Value) -> Value:
-        """real + i imag."""
+        """Real + i imag."""
         shape, dtype = self.types.describe(real.type)
         return self.op1("stablehlo.complex", [real, imag],
                         self.types.tensor(shape, _COMPLEX_OF[dtype]))
