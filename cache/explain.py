@@ -141,11 +141,5 @@ def _shown(value: str) -> str:
     return value.removeprefix("=") or "nothing"
 
 
-def _shown(value: str) -> str:
-    if _is_digest(value):
-        return f"({value[:12]})"
-    return value.removeprefix("=") or "nothing"
-
-
 def _is_digest(value: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{64}", value) is not None

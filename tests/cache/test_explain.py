@@ -1,0 +1,106 @@
+"""A miss is explained by what differs from the most similar entry."""
+
+from __future__ import annotations
+
+import time
+
+from neuron_compile.cache.explain import Difference, compare, explain
+from tests.cache.entries import entry_bytes, key_of, store_at
+
+SHAPES = "input 0: float32[8, 128]\ninput 1: float32[128]"
+
+
+def put(store, key) -> None:
+    assert store.put(key, entry_bytes(key, "x"))
+
+
+def test_an_empty_cache(tmp_path):
+    assert "has no entries" in str(explain(store_at(tmp_path), key_of("g")))
+
+
+def test_a_hit_is_no_miss(tmp_path):
+    store, key = store_at(tmp_path), key_of("g")
+    put(store, key)
+    assert explain(store, key).reason == "the cache has this entry"
+
+
+def test_a_damaged_entry_is_the_reason(tmp_path):
+    store, key = store_at(tmp_path), key_of("g")
+    store.put(key, b"damaged")
+    assert explain(store, key).reason == "the entry is damaged: the checksum is wrong"
+    assert store.path(key).exists()
+
+
+def test_another_shape_of_the_same_graph_names_the_input(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("g", SHAPES))
+    found = explain(store, key_of("g", SHAPES.replace("[8,", "[4,")))
+    assert found.differences == (Difference("input 0", "float32[8, 128]", "float32[4, 128]"),)
+    assert "1 other shape signature" in found.reason
+    assert "input 0: stored float32[8, 128], wanted float32[4, 128]" in str(found)
+
+
+def test_an_option_and_a_version_are_named_with_both_values(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("g", torch="2.12.0", **{"option.threads": "2"}))
+    found = explain(store, key_of("g", torch="2.13.0", **{"option.threads": "4"}))
+    assert found.differences == (
+        Difference("option.threads", "=2", "=4"),
+        Difference("torch", "=2.12.0", "=2.13.0"),
+    )
+    assert "torch: stored 2.12.0, wanted 2.13.0" in str(found)
+    assert "no entry has this graph hash" in str(found)
+
+
+def test_long_parts_are_said_to_differ(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("a" * 100))
+    assert "graph differs" in str(explain(store, key_of("b" * 100)))
+
+
+def test_a_part_that_is_missing_on_one_side(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("g", new="1"))
+    assert "new: stored 1, wanted nothing" in str(explain(store, key_of("g")))
+
+
+def test_the_nearest_entry_is_the_one_with_the_fewest_differences(tmp_path):
+    store = store_at(tmp_path)
+    near, far = key_of("g", a="1", b="1"), key_of("h", a="2", b="2")
+    put(store, near)
+    put(store, far)
+    found = explain(store, key_of("g", a="1", b="3"))
+    assert found.nearest == store.path(near)
+    assert [difference.name for difference in found.differences] == ["b"]
+
+
+def test_entries_of_another_target_are_compared_too(tmp_path):
+    put(store_at(tmp_path, "aarch64"), key_of("g", features="neon"))
+    found = explain(store_at(tmp_path), key_of("g", features="avx2"))
+    assert "features: stored neon, wanted avx2" in str(found)
+
+
+def test_entries_of_the_same_run_can_be_left_out(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("g", a="1"))
+    assert "has no entries" in str(explain(store, key_of("g"), before=time.time() - 60))
+
+
+def test_damaged_neighbours_are_skipped(tmp_path):
+    store = store_at(tmp_path)
+    store.put(key_of("g", a="1"), b"damaged")
+    assert "can be compared" in str(explain(store, key_of("g")))
+    assert store.path(key_of("g", a="1")).exists()
+
+
+def test_a_long_list_is_cut(tmp_path):
+    store = store_at(tmp_path)
+    many = "\n".join(f"input {i}: float32[{i}]" for i in range(20))
+    put(store, key_of("g", many))
+    text = str(explain(store, key_of("g", many.replace("float32", "float64"))))
+    assert "and 12 more differences" in text
+    assert len(text.splitlines()) == 11
+
+
+def test_equal_keys_do_not_differ():
+    assert compare(key_of("g", SHAPES), key_of("g", SHAPES)) == ()
