@@ -37,8 +37,8 @@ def run(
     cases = []
     for name in chosen:
         if name in CASES:
+            console.print(f"running {name} ...")
             cases.append(runner.measure(CASES[name], seconds))
-            console.print(report.speed(cases[-1:]))
     if cases:
         console.print(report.speed(cases), report.compiling(cases))
     starts = []
