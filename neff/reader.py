@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -43,9 +44,11 @@ from neuron_compile.neff.writer import (
     STATS,
     canonical,
     constant_member,
-    constant_members,
+    implied_members,
     npy_header,
 )
+
+_CONSTANT = re.compile(r"sg00/constant(0|[1-9][0-9]{0,5})\.npy")
 
 Source = str | os.PathLike[str] | bytes | memoryview
 
@@ -85,15 +88,26 @@ def members(source: Source) -> dict[str, memoryview]:
             raise NeffFormatError("the NEFF is damaged", why="its data do not match their hash")
         raise NeffFormatError("the NEFF is damaged", why="its header is not the one we write")
     found_members = archive.unpack(data)
+    for name in found_members:
+        known = name in FIXED_MEMBERS or _CONSTANT.fullmatch(name) is not None
+        require(known, "a member has a name that no NEFF of ours contains", name)
     description = _json(found_members, NEFF_JSON)
     require(description.get("name") == found.name, "header and neff.json disagree on its name")
     return found_members
 
 
 def content(source: Source) -> memoryview:
-    """All bytes of a source. A file is mapped privately, so that its code can be run in place."""
+    """All bytes of a source, in page-aligned memory, so that its code can be run in place.
+
+    A file is mapped privately: who shortens it in place meanwhile crashes its readers, as with any
+    mapped library; replacing it by a rename is safe. Bytes are copied.
+    """
     if isinstance(source, bytes | memoryview):
-        return memoryview(source).cast("B")
+        if len(source) == 0:
+            raise NeffFormatError("not a NEFF: there are no bytes")
+        copy = mmap.mmap(-1, len(source), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        copy[:] = source
+        return memoryview(copy).toreadonly()
     with open(source, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
             raise NeffFormatError("not a NEFF: the file is empty", where=os.fspath(source))
@@ -120,8 +134,6 @@ def _neff(found: Mapping[str, memoryview]) -> Neff:
     host = _json(found, HOST_JSON)
     require(description.get("format") == host.get("format") == FORMAT, "its format number")
     _exactly(description, {"format", "name", "nodes", "provenance"}, NEFF_JSON)
-    for name, expected in constant_members().items():
-        require(found.get(name) == expected, f"the content of {name}")
     target = _target(host.get("target"))
     plan = _plan(host)
     image = _image(host, found.get(HOST_BIN, memoryview(b"")))
@@ -130,7 +142,7 @@ def _neff(found: Mapping[str, memoryview]) -> Neff:
     constants = tuple(_constant(found, i, spec) for i, spec in enumerate(plan.constants))
     names = FIXED_MEMBERS.union(map(constant_member, range(len(constants))))
     require(found.keys() == names, "its list of members", sorted(found.keys() ^ names))
-    return Neff(
+    neff = Neff(
         name=description["name"],
         target=target,
         plan=plan,
@@ -140,6 +152,9 @@ def _neff(found: Mapping[str, memoryview]) -> Neff:
         portable=found[PORTABLE],
         macs=_macs(_json(found, STATS)),
     )
+    for name, expected in implied_members(neff).items():
+        require(found[name] == expected, f"{name} contradicts the rest")
+    return neff
 
 
 def _json(found: Mapping[str, memoryview], name: str) -> dict[str, Any]:

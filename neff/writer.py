@@ -56,11 +56,8 @@ def write(neff: Neff) -> bytes:
     _check(neff)
     members: dict[str, bytes | memoryview] = {
         NEFF_JSON: canonical(_description(neff)),
-        KELF: constant_members()[KELF],
-        INFO: constant_members()[INFO],
         STATS: canonical({"MAC_count": neff.macs}),
-        METRICS: canonical(_metrics(neff)),
-        DEF: canonical(_definition(neff.plan)),
+        **implied_members(neff),
         HOST_JSON: canonical(_host(neff)),
         HOST_BIN: neff.image.code,
         PORTABLE: neff.portable,
@@ -78,15 +75,20 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def constant_members() -> dict[str, bytes]:
-    """Members that are the same in each of our files."""
+def implied_members(neff: Neff) -> dict[str, bytes]:
+    """Members that other tools look for, and that say nothing which the record does not say."""
     info = {
         "executable_on_device": False,
         "num_tpb": 1,
         "producer": "neuron-compile",
         "tool_version": BUILD_VERSION,
     }
-    return {KELF: canonical(_NODE), INFO: canonical(info)}
+    return {
+        KELF: canonical(_NODE),
+        INFO: canonical(info),
+        METRICS: canonical(_metrics(neff)),
+        DEF: canonical(_definition(neff.plan)),
+    }
 
 
 def constant_member(number: int) -> str:

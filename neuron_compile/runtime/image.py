@@ -21,8 +21,8 @@ _SLOT_BYTES = 8
 class LoadedImage:
     """An image in executable memory, which lives as long as the object.
 
-    Code that is a page-aligned view of a private file mapping (as the reader gives it) runs in
-    place, so that all processes share its pages; any other is copied to memory of its own.
+    Code that is a page-aligned view of a private mapping (as the reader gives it) runs in place; a
+    mapped file's pages are then shared by all processes. Any other is copied to its own memory.
     """
 
     __slots__ = ("_code", "_exports", "address")
@@ -49,14 +49,16 @@ def _executable_memory(image: Image) -> memoryview:
     code = memoryview(image.code)
     if isinstance(code.obj, mmap.mmap) and address_of(code) % mmap.PAGESIZE == 0:
         try:
-            protect(address_of(code), image.text_end, READ | EXECUTE)
+            return _protected(code, image.text_end)
         except ExecutionError:
             pass  # the file system is mounted noexec: run from a copy
-        else:
-            return code
     copy = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     copy[:] = bytes(code)
-    view = memoryview(copy)
-    protect(address_of(view), len(view), READ)
-    protect(address_of(view), image.text_end, READ | EXECUTE)
-    return view
+    return _protected(memoryview(copy), image.text_end)
+
+
+def _protected(code: memoryview, text_end: int) -> memoryview:
+    address = address_of(code)
+    protect(address, text_end, READ | EXECUTE)
+    protect(address + text_end, len(code) - text_end, READ)
+    return code
