@@ -1,7 +1,8 @@
 """The FX-level decompositions handed to AOTAutograd.
 
-In: nothing. Out: overload -> decomposition. Invariant: an operator with an emitter of ours is
-never decomposed: the emitter is faster to trace and knows eager's dtypes and edge cases.
+In: nothing. Out: overload -> decomposition. Invariants: an operator with an emitter of ours is never
+decomposed (the emitter is faster to trace and knows eager's dtypes and edge cases); asking for the
+table does not import torch_mlir, since a warm start asks for it too.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from typing import Any
 from torch._decomp import core_aten_decompositions
 from torch._ops import OperatorBase
 
-from neuron_compile.lowering.registry import all_rules
+from neuron_compile.lowering.kept_whole import KEPT_WHOLE
 
 
 @functools.cache
 def _table() -> dict[OperatorBase, Callable[..., Any]]:
-    ours = all_rules()
-    return {op: fn for op, fn in core_aten_decompositions().items() if op not in ours}
+    return {op: fn for op, fn in core_aten_decompositions().items() if str(op) not in KEPT_WHOLE}
 
 
 def decomposition_table() -> dict[OperatorBase, Callable[..., Any]]:
