@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor.cpp_builder import get_cpp_compiler
 
 import neuron_compile
 from benchmarks import competitors
@@ -48,7 +49,7 @@ def versions() -> dict[str, str]:
     found |= {name: importlib.metadata.version(name) for name in PACKAGES}
     found["python"] = platform.python_version()
     found["c++"] = competitors.missing_inductor() or _first_line(
-        [competitors.get_cpp_compiler(), "--version"]
+        [get_cpp_compiler(), "--version"]
     )
     found["commit"] = _first_line(["git", "rev-parse", "HEAD"])
     return found

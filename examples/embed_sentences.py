@@ -142,7 +142,10 @@ def main() -> int:
         timed(model, batches[0])
         _, first = timed(compiled, batches[0])
         before = neuron_compile.stats()["launches"]
-        slow, fast, ours, theirs = [], [], [], []
+        slow: list[float] = []
+        fast: list[float] = []
+        ours: list[torch.Tensor] = []
+        theirs: list[torch.Tensor] = []
         for batch in batches:  # alternating, so that both meet the same state of the machine
             for embed, seconds, results in ((model, slow, theirs), (compiled, fast, ours)):
                 result, elapsed = timed(embed, batch)
