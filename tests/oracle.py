@@ -82,6 +82,7 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
     """float32 -> bfloat16 bits (uint16), to nearest even; NaN stays NaN."""
     as_bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded = ((as_bits + 0x7FFF + ((as_bits >> 16) & 1)) >> 16).astype(np.uint16)
+    rounded = rounded.reshape(np.shape(array))  # ascontiguousarray makes 0-d one-dimensional
     return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
 
 

@@ -103,11 +103,12 @@ class Evaluator:
         return any(v.is_lane for v in index.variables()) or any(r.lanes for r in index.runtimes())
 
     def depth_of(self, indices: Indices) -> int:
-        """The outermost scope where these (lane-free) indices are known."""
+        """The outermost scope where these indices are known; a lane number is known everywhere."""
         depth = 0
         for index in indices:
             for v in index.variables():
-                depth = max(depth, self.values[v].depth)
+                if not v.is_lane:
+                    depth = max(depth, self.values[v].depth)
             for r in index.runtimes():
                 depth = max(depth, r.depth)
         return depth
@@ -128,7 +129,7 @@ class Evaluator:
         varying: Val | None = None
         terms = sorted(index.terms, key=lambda t: self._term_depth(t[0]))
         for atom, factor in terms:
-            if lanes and self.varies(of(atom)):
+            if lanes and self.varies(Index(0, ((atom, 1),))):
                 term = self._scale(self._atom(atom, lanes, elem), factor)
                 varying = term if varying is None else e.add(varying, term)
             else:

@@ -123,6 +123,8 @@ class Index:
 
     def bounded(self, low: int, high: int) -> Index:
         """Clamp to [low, high]; nothing where the range already lies inside."""
+        if low == high:
+            return Index(low)
         a, b = self.bounds
         if low <= a and b <= high:
             return self
