@@ -6,7 +6,7 @@ outer loops and the tasks; one variable runs through the vector lanes, chosen by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,7 +17,7 @@ from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
-from neuron_compile.neff.codegen.program import Group, Node, Tensor
+from neuron_compile.neff.codegen.program import Group, Node, Tensor, postorder
 from neuron_compile.neff.codegen.rows import plan_rows
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
@@ -28,11 +28,11 @@ BLOCK_BYTES = 16384  # of one result per task, where a single long loop is cut i
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A result: the node, where it is stored, and its number among the group's results."""
+    """A value to store: the node, its layout, and its pointer's number in the kernel's table."""
 
     node: Node
     output: Tensor
-    number: int
+    number: int  # its pointer in the kernel's table
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +46,30 @@ class Nest:
 
 def loop_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
     """One kernel per iteration space among the results; usually one."""
-    roots = [
-        Root(n, o, i)
-        for i, (n, o) in enumerate(zip(group.results, group.outputs, strict=True))
-        if o.size
-    ]
+    first = len(group.parameters)
+    outputs = zip(group.results, group.outputs, strict=True)
+    roots = [Root(n, o, first + i) for i, (n, o) in enumerate(outputs)]
+    return kernels_of(roots, {p: i for i, p in enumerate(group.parameters)}, name, target)
+
+
+def kernels_of(
+    roots: Sequence[Root], leaves: Mapping[Node, int], name: str, target: Target
+) -> list[Kernel]:
+    """Kernels that store all `roots`; `leaves` are the nodes that lie in memory, with their pointers."""
+    left = [r for r in roots if r.output.size]
     kernels: list[Kernel] = []
-    while roots:
-        nest, roots = _take_nest(group, roots)
-        kernels.append(
-            _NestEmitter(
-                group, nest, f"{name}_{len(kernels)}" if kernels else name, target
-            ).kernel()
-        )
+    while left:
+        nest, left = _take_nest(left, leaves)
+        own = f"{name}_{len(kernels)}" if kernels else name
+        kernels.append(_NestEmitter(nest, leaves, own, target).kernel())
     return kernels
 
 
-def is_leaf(node: Node) -> bool:
-    return node.op == "parameter"
-
-
-def _take_nest(group: Group, roots: list[Root]) -> tuple[Nest, list[Root]]:
+def _take_nest(roots: list[Root], leaves: Mapping[Node, int]) -> tuple[Nest, list[Root]]:
     """The roots that the largest root's loops can compute on the way, and the rest."""
     main = max(roots, key=lambda r: r.output.size)
     same = [r for r in roots if _squeezed(r.node.shape) == _squeezed(main.node.shape)]
+    is_leaf = leaves.__contains__
 
     def probe(at: Indices) -> list[Index]:
         found = trace([(r.node, _same_place(main, r, at)) for r in same], is_leaf).offsets()
@@ -80,7 +80,7 @@ def _take_nest(group: Group, roots: list[Root]) -> tuple[Nest, list[Root]]:
     found = trace([(r.node, indices[r.number]) for r in same], is_leaf, into_reductions=False)
     for r in roots:
         if r.number not in indices:
-            place = _row_place(r, found)
+            place = _row_place(r, found, is_leaf)
             if place is not None:
                 indices[r.number] = place
     taken = [r for r in roots if r.number in indices]
@@ -100,7 +100,7 @@ def _same_place(main: Root, other: Root, at: Indices) -> Indices:
     return tuple(ZERO if n == 1 else next(kept) for n in other.node.shape)
 
 
-def _row_place(root: Root, found: Trace) -> Indices | None:
+def _row_place(root: Root, found: Trace, is_leaf: Callable[[Node], bool]) -> Indices | None:
     """Where a root that is a function of row values must be evaluated, None if it is none of these rows."""
     own = [domain.variable(n) for n in root.node.shape]
     at = tuple(of(v) if v.extent > 1 else ZERO for v in own)
@@ -124,13 +124,17 @@ def _row_place(root: Root, found: Trace) -> Indices | None:
 class _NestEmitter:
     """Chooses the loops of one nest and writes its kernel."""
 
-    def __init__(self, group: Group, nest: Nest, name: str, target: Target) -> None:
-        self.group, self.nest, self.name, self.target = group, nest, name, target
+    def __init__(
+        self, nest: Nest, leaves: Mapping[Node, int], name: str, target: Target
+    ) -> None:
+        self.nest, self.leaves, self.name, self.target = nest, leaves, name, target
+        is_leaf = leaves.__contains__
+        self.nodes = list(postorder(tuple(r.node for r in nest.roots), is_leaf))
         pairs = [(r.node, i) for r, i in zip(nest.roots, nest.indices, strict=True)]
         self.deep = trace(pairs, is_leaf)
         shallow = trace(pairs, is_leaf, into_reductions=False)
         self.row_variables = self._rows(shallow)
-        self.wide = any(n.elem == "f64" and n.shape for n in group.nodes())
+        self.wide = any(n.elem == "f64" and n.shape for n in self.nodes)
         self.native = target.vector_bytes // (8 if self.wide else 4)
         self.lane_variable = self._choose_lane()
         self.order = self._order()
@@ -192,13 +196,10 @@ class _NestEmitter:
 
     def kernel(self) -> Kernel:
         e = self.e = Emitter(self.native, frozenset(self.target.features))
-        bases = {p: e.pointer_argument("%ptrs", i) for i, p in enumerate(self.group.parameters)}
-        first = len(self.group.parameters)
-        self.results = {
-            r.number: e.pointer_argument("%ptrs", first + r.number) for r in self.nest.roots
-        }
+        bases = {p: e.pointer_argument("%ptrs", i) for p, i in self.leaves.items() if p in self.nodes}
+        self.results = {r.number: e.pointer_argument("%ptrs", r.number) for r in self.nest.roots}
         self.v = Evaluator(e, bases)
-        self.rows_plan = plan_rows([r.node for r in self.nest.roots])
+        self.rows_plan = plan_rows([r.node for r in self.nest.roots], self.leaves.__contains__)
         lane_rows = self.lane_variable is not None and self.lane_variable in self.row_variables
         self.v.siblings = self.rows_plan.siblings
         self.v.keep = {} if lane_rows else self.rows_plan.keep
@@ -211,7 +212,7 @@ class _NestEmitter:
         """Lanes per step: several registers, to overlap latencies, where the body is small enough."""
         if self.lane_variable is None:
             return 1
-        nodes = sum(1 for _ in self.group.nodes())
+        nodes = sum(1 for _ in self.nodes)
         most = 4 if lane_rows or nodes <= 12 else 2 if nodes <= 60 else 1
         width = self.native
         while width < most * self.native and width * 2 <= self.lane_variable.extent:
@@ -220,7 +221,7 @@ class _NestEmitter:
 
     def _work(self) -> float:
         lane = self.lane_variable
-        nodes = sum(1 for n in self.group.nodes() if n.shape)
+        nodes = sum(1 for n in self.nodes if n.shape)
         return self._cost(lane) + 0.05 * nodes * max(r.output.size for r in self.nest.roots)
 
     def _tasks(self) -> int:

@@ -7,7 +7,7 @@ only here, so that the generators above are plain Python.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +88,8 @@ class Group:
         return postorder(self.results)
 
 
-def postorder(roots: tuple[Node, ...]) -> Iterator[Node]:
+def postorder(roots: tuple[Node, ...], is_leaf: Callable[[Node], bool] = lambda _: False) -> Iterator[Node]:
+    """Every node below `roots` once, operands first; nothing below a leaf."""
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
     while stack:
@@ -98,7 +99,8 @@ def postorder(roots: tuple[Node, ...]) -> Iterator[Node]:
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack.extend((o, False) for o in reversed(node.operands) if o not in seen)
+            if not is_leaf(node):
+                stack.extend((o, False) for o in reversed(node.operands) if o not in seen)
 
 
 def tensor_of(type_: ir.Type, strides: tuple[int, ...] | None = None) -> Tensor:

@@ -6,7 +6,7 @@ loop; a costly value that several loops need is computed in the first one and ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -40,11 +40,11 @@ class RowPlan:
     keep: Mapping[int, tuple[Node, ...]]
 
 
-def plan_rows(roots: Sequence[Node]) -> RowPlan:
-    order = list(postorder(tuple(roots)))
+def plan_rows(roots: Sequence[Node], is_leaf: Callable[[Node], bool]) -> RowPlan:
+    order = list(postorder(tuple(roots), is_leaf))
     levels: dict[Node, int] = {}
     for node in order:
-        below = max((levels[o] for o in node.operands), default=0)
+        below = max((levels[o] for o in node.operands if o in levels), default=0)
         levels[node] = below + (node.op == "stablehlo.reduce")
     loops: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[int, Node]] = {}
     for node in order:
