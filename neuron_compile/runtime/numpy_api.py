@@ -7,7 +7,6 @@ arrays, dtype or shape is an ExecutionError before any code runs; strides never 
 from __future__ import annotations
 
 import functools
-import importlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from neuron_compile.errors import ExecutionError
 from neuron_compile.neff.reader import Source, read
-from neuron_compile.neff.schema import TensorSpec
+from neuron_compile.neff.schema import TensorSpec, row_major
 from neuron_compile.runtime.executable import Executable
 
 Array = npt.NDArray[Any]
@@ -64,7 +63,7 @@ class Program:
         ready = [_prepare(n, spec, array) for n, (spec, array) in enumerate(pairs)]
         if self._uses_random:
             ready.append(_random_state(random_state))
-        results = [_allocate(spec) for spec in self.outputs]
+        results = [_allocate(spec, _dtypes(spec.dtype)[0]) for spec in self.outputs]
         self._run([array.ctypes.data for array in (*ready, *results)])
         return tuple(results)
 
@@ -96,7 +95,7 @@ def _prepare(number: int, spec: TensorSpec, array: Array) -> Array:
         )
     if array.flags.aligned and _same_layout(spec, array):
         return array
-    copy = _allocate(spec)
+    copy = _allocate(spec, array.dtype)  # not the spec's: bits given as uint16 stay bits
     copy[...] = array
     return copy
 
@@ -112,9 +111,10 @@ def _same_layout(spec: TensorSpec, array: Array) -> bool:
     )
 
 
-def _allocate(spec: TensorSpec) -> Array:
+def _allocate(spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     """An uninitialised array with the strides of the spec."""
-    dtype = _dtypes(spec.dtype)[0]
+    if spec.strides == row_major(spec.shape):
+        return np.empty(spec.shape, dtype)
     buffer = np.empty(spec.nbytes // dtype.itemsize, dtype)
     strides = [stride * dtype.itemsize for stride in spec.strides]
     return np.lib.stride_tricks.as_strided(buffer, spec.shape, strides)
@@ -135,7 +135,7 @@ def _dtypes(name: str) -> tuple[np.dtype[Any], ...]:
     if name != "bfloat16":
         return (np.dtype(name),)
     try:
-        bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+        import ml_dtypes
     except ImportError:
         return (np.dtype(np.uint16),)
-    return (np.dtype(bfloat16), np.dtype(np.uint16))
+    return (np.dtype(ml_dtypes.bfloat16), np.dtype(np.uint16))
