@@ -13,11 +13,12 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-import torch
-
 import neuron_compile
 
 STAGES = ("lowering", "passes", "neff", "cache")
+
+# PyTorch gives operators their meaning, Torch-MLIR carries MLIR and LLVM.
+COMPILERS = ("torch", "torch-mlir")
 
 
 @cache
@@ -57,15 +58,14 @@ def _sources(folder: Path) -> list[tuple[str, bytes]]:
 
 @cache
 def versions() -> tuple[tuple[str, str], ...]:
-    """(name, version) of what the emitted code depends on besides our sources.
+    """(distribution, version) of what the emitted code depends on besides our sources.
 
-    Raises RuntimeError if Torch-MLIR has no recorded version.
+    Raises RuntimeError if one has no recorded version.
     """
-    try:
-        torch_mlir = importlib.metadata.version("torch-mlir")
-    except importlib.metadata.PackageNotFoundError:
-        raise RuntimeError("the version of torch-mlir is unknown: install its wheel") from None
-    return (
-        ("torch", f"{torch.__version__} {torch.version.git_version}"),
-        ("torch-mlir", torch_mlir),
-    )
+    found = []
+    for name in COMPILERS:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            raise RuntimeError(f"the version of {name} is unknown: install its wheel") from None
+    return tuple(found)
