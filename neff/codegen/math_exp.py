@@ -70,7 +70,7 @@ _SINH_HIGH = {"f32": 90.0, "f64": 711.0}
 
 
 def reduce(x: Expr, parts: tuple[float, ...]) -> tuple[Expr, Expr, Expr]:
-    """x = n * sum(parts) + r: n + magic, n and r. x must be finite and of the exponent's size."""
+    """X = n * sum(parts) + r: n + magic, n and r. x must be finite and of the exponent's size."""
     magic = x.format.magic
     t = fma(x, LOG2_E, magic)
     n = t - magic

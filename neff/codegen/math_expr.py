@@ -69,7 +69,7 @@ class Expr:
     def lanes(self) -> int:
         return self.value.lanes
 
-    def constant(self, value: float | int) -> Expr:
+    def constant(self, value: float) -> Expr:
         """A constant of the same type."""
         return Expr(self.e, self.e.const(self.value.elem, value, self.lanes))
 
@@ -85,25 +85,25 @@ class Expr:
     def __add__(self, other: Operand) -> Expr:
         return self._arithmetic("add", other)
 
-    def __radd__(self, other: float | int) -> Expr:
+    def __radd__(self, other: float) -> Expr:
         return self.constant(other) + self
 
     def __sub__(self, other: Operand) -> Expr:
         return self._arithmetic("sub", other)
 
-    def __rsub__(self, other: float | int) -> Expr:
+    def __rsub__(self, other: float) -> Expr:
         return self.constant(other) - self
 
     def __mul__(self, other: Operand) -> Expr:
         return self._arithmetic("mul", other)
 
-    def __rmul__(self, other: float | int) -> Expr:
+    def __rmul__(self, other: float) -> Expr:
         return self.constant(other) * self
 
     def __truediv__(self, other: Operand) -> Expr:
         return self._binary("arith.divf", other)
 
-    def __rtruediv__(self, other: float | int) -> Expr:
+    def __rtruediv__(self, other: float) -> Expr:
         return self.constant(other) / self
 
     def __neg__(self) -> Expr:
@@ -197,7 +197,7 @@ class Expr:
 
 
 def fma(a: Expr, b: Operand, c: Operand) -> Expr:
-    """a * b + c, rounded once."""
+    """A * b + c, rounded once."""
     return Expr(a.e, a.e.fma(a.value, a._lift(b).value, a._lift(c).value))
 
 
@@ -228,8 +228,9 @@ def any_lane(mask: Expr) -> Val:
     return mask.e.pure(text, (mask.value,), "i1", 0)
 
 
-def where_rare(condition: Expr, x: Expr, rare: Callable[[Expr], tuple[Expr, ...]],
-               usual: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def where_rare(
+    condition: Expr, x: Expr, rare: Callable[[Expr], tuple[Expr, ...]], usual: tuple[Expr, ...]
+) -> tuple[Expr, ...]:
     """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped when no lane needs it."""
     e = x.e
 
@@ -251,7 +252,7 @@ def power_of_two(exponent: Expr, fmt: FloatFormat) -> Expr:
 
 
 def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
-    """p * 2**n with one rounding, for p near 1 and n from twice the least to twice the largest exponent.
+    """P * 2**n with one rounding, for p near 1 and n from twice the least to twice the largest exponent.
 
     `n` is integral; `t` is `n` + `FloatFormat.magic`, whose low bits hold the integer.
     AVX-512 has an instruction; else two exact powers whose exponents add up to n.

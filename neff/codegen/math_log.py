@@ -23,7 +23,10 @@ ATANH_TAIL = (
 )  # fmt: skip
 
 # log2(e) in two parts.
-_LOG2_E_PARTS = {"f32": (1.4426950216293335, 1.925963033500e-08), "f64": (1.4426950408889634, 2.0355273740931033e-17)}
+_LOG2_E_PARTS = {
+    "f32": (1.4426950216293335, 1.925963033500e-08),
+    "f64": (1.4426950408889634, 2.0355273740931033e-17),
+}
 
 
 def log1p_tail(f: Expr) -> Expr:
@@ -43,7 +46,7 @@ def _offset_bits(x: Expr) -> Expr:
 
 
 def _exponent(offset: Expr, like: Expr) -> Expr:
-    """k as a float."""
+    """K as a float."""
     fmt = like.format
     k = offset >> fmt.mantissa
     if fmt.elem == "f32":
@@ -59,7 +62,7 @@ def _mantissa(offset: Expr, like: Expr) -> Expr:
 
 
 def split(x: Expr) -> tuple[Expr, Expr]:
-    """k and m of a positive finite x = 2**k * m, 3/4 <= m < 3/2, denormals included."""
+    """K and m of a positive finite x = 2**k * m, 3/4 <= m < 3/2, denormals included."""
     fmt = x.format
     small = x < fmt.tiny
     offset = _offset_bits(where(small, x * 2.0**fmt.mantissa, x))
@@ -81,7 +84,12 @@ def _split_with_instructions(x: Expr) -> tuple[Expr, Expr]:
 
     def call(name: str, first: Expr, *immediate: int) -> Expr:
         operands = [first.value, *(e.const("i32", i) for i in immediate), zero, mask, *rounding]
-        return Expr(e, e.intrinsic(f"llvm.x86.avx512.mask.{name}.{kind}.{bits}", operands, x.format.elem, lanes))
+        return Expr(
+            e,
+            e.intrinsic(
+                f"llvm.x86.avx512.mask.{name}.{kind}.{bits}", operands, x.format.elem, lanes
+            ),
+        )
 
     # 3: mantissa in [3/4, 3/2); 3 << 2: NaN for a negative operand, 1 for -0.
     m = call("getmant", x, 3 | 3 << 2)
@@ -91,7 +99,11 @@ def _split_with_instructions(x: Expr) -> tuple[Expr, Expr]:
 def _finish(x: Expr, result: Expr) -> Expr:
     """The values of a logarithm at 0, inf, NaN and below 0, where x does not reach the kernel."""
     result = where(x < INFINITY, result, x)
-    return where(x > 0.0, result, where(x.equals(0.0), x.constant(-INFINITY), where(x < 0.0, x.constant(NAN), x)))
+    return where(
+        x > 0.0,
+        result,
+        where(x.equals(0.0), x.constant(-INFINITY), where(x < 0.0, x.constant(NAN), x)),
+    )
 
 
 def log(x: Expr) -> Expr:
@@ -134,7 +146,13 @@ def log1p(x: Expr) -> Expr:
     k = _exponent(offset, x)
     inverse = (fmt.one - (offset & -(1 << fmt.mantissa))).as_float(fmt.elem)  # 2**-k
     # For large x the 1 is lost anyway, and 2**-k is no normal number at the very end.
-    f = where(x > 2.0 ** (fmt.mantissa + 3), _mantissa(offset, x) - 1.0, fma(x, inverse, inverse - 1.0))
+    f = where(
+        x > 2.0 ** (fmt.mantissa + 3), _mantissa(offset, x) - 1.0, fma(x, inverse, inverse - 1.0)
+    )
     result = fma(k, high, fma(k, low, log1p_tail(f)) + f).with_sign_of(x)
     result = where(x < INFINITY, result, x)
-    return where(x > -1.0, result, where(x.equals(-1.0), x.constant(-INFINITY), where(x < -1.0, x.constant(NAN), x)))
+    return where(
+        x > -1.0,
+        result,
+        where(x.equals(-1.0), x.constant(-INFINITY), where(x < -1.0, x.constant(NAN), x)),
+    )
