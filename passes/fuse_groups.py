@@ -8,43 +8,26 @@ from __future__ import annotations
 
 import heapq
 
-from torch_mlir import ir
-
 from neuron_compile.passes.cost import LAUNCH_BYTES
 from neuron_compile.passes.fusion_edges import Edges, find_edges
 from neuron_compile.passes.fusion_rules import Fusion, Group
-from neuron_compile.passes.graph import Graph, Node, Value
+from neuron_compile.passes.graph import Node
 from neuron_compile.passes.unit import GroupPlan, Unit
+
+# A contraction's result that is stored anyway can be read by any kernel: its readers first look for
+# each other, then for a place in the epilogue.
+WEAK = 1 << 20
 
 
 def fuse_groups(unit: Unit) -> None:
     """Fills `unit.groups`."""
     graph = unit.graph
-    separate_outputs(graph)
-    edges = find_edges(graph)
-    fusion = Fusion(graph, edges, unit.threads)
+    edges = find_edges(graph, (node for plan in unit.groups for node in plan.nodes))
+    fusion = Fusion(graph, edges, unit.threads, unit.groups)
     merge_all(fusion)
     unit.groups = [
         GroupPlan(group.kind, with_free_nodes(group.nodes, edges)) for group in fusion.groups()
     ]
-
-
-def separate_outputs(graph: Graph) -> None:
-    """Gives every output a value of its own: one that is an argument or a repeat gets a copy."""
-    seen: set[Value] = set()
-    for index, output in enumerate(graph.outputs):
-        if output in seen or output.node is None or output.node.name == "constant":
-            op = ir.Operation.create(
-                "stablehlo.reshape",
-                results=[output.ir.type],
-                operands=[output.ir],
-                loc=graph.terminator.location,
-                ip=ir.InsertionPoint(graph.terminator),
-            )
-            copy = graph.append(op).result
-            graph.terminator.operands[index] = copy.ir
-            graph.outputs[index] = copy
-        seen.add(graph.outputs[index])
 
 
 def merge_all(fusion: Fusion) -> None:
@@ -76,19 +59,20 @@ def merge_all(fusion: Fusion) -> None:
 def saved_bytes(fusion: Fusion, a: Group, b: Group) -> float:
     """Bytes no longer moved, plus a launch, if `a` and `b` became one group."""
     saved = 0.0
-    linked = False
+    linked = weak = False
     for one, other in ((a, b), (b, a)):
         for value in one.results & other.inputs.keys():
             linked = True
-            saved += value.nbytes
-            if value not in fusion.outputs and all(
+            dies = value not in fusion.outputs and all(
                 fusion.owner[reader] in (a, b) for reader in fusion.edges.readers[value]
-            ):
-                saved += value.nbytes
+            )
+            saved += value.nbytes * (2 if dies else 1)
+            weak = weak or (one.kind != "loop" and not dies)
     shared = sum(value.nbytes for value in a.inputs.keys() & b.inputs.keys())
     if not linked and shared == 0:
         return 0.0
-    return saved + shared + LAUNCH_BYTES
+    total = saved + shared + LAUNCH_BYTES
+    return total / WEAK if weak else total
 
 
 def with_free_nodes(nodes: list[Node], edges: Edges) -> list[Node]:

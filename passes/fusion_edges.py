@@ -6,6 +6,7 @@ widening converts. Invariant: a free node that is an output or feeds a lone op c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch_mlir import ir
@@ -84,8 +85,9 @@ def width(dtype: str) -> int:
 class EdgeBuilder:
     """Walks the graph once; see `find_edges`."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, planned: set[Node]) -> None:
         self.graph = graph
+        self.planned = planned
         self.outputs = set(graph.outputs)
         self.free: set[Node] = set()
         # For each value of a free node: its sources with the relation, and its cost if maskable.
@@ -105,7 +107,7 @@ class EdgeBuilder:
         reads: dict[Node, list[Edge]] = {}
         readers: dict[Value, list[Node]] = {}
         for node in self.graph.nodes:
-            if node not in anchored and self._try_free(node):
+            if node not in anchored and node not in self.planned and self._try_free(node):
                 continue
             if node.name == "constant":
                 continue  # a large one: stays in `@main`
@@ -183,6 +185,6 @@ def _trailing(operand: Value, path: Relation) -> bool:
     return last >= 0 and not any(result >> last & 1 for _, result in path.blocks)
 
 
-def find_edges(graph: Graph) -> Edges:
-    """The heavy nodes of `graph` and their edges through free nodes."""
-    return EdgeBuilder(graph).build()
+def find_edges(graph: Graph, planned: Iterable[Node] = ()) -> Edges:
+    """The heavy nodes of `graph`, `planned` among them, and their edges through free nodes."""
+    return EdgeBuilder(graph, set(planned)).build()

@@ -7,7 +7,7 @@ break the contract of a kind; a refused merge changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from neuron_compile.passes.cost import (
@@ -23,6 +23,7 @@ from neuron_compile.passes.fusion_edges import Edge, Edges
 from neuron_compile.passes.graph import Graph, Node, Value
 from neuron_compile.passes.ops import REDUCTIONS, WINDOWS, element_cost
 from neuron_compile.passes.relations import Relation, squeezed_identity
+from neuron_compile.passes.unit import GroupPlan
 
 
 class Group:
@@ -67,7 +68,9 @@ class Group:
 class Fusion:
     """All groups of a graph."""
 
-    def __init__(self, graph: Graph, edges: Edges, threads: int) -> None:
+    def __init__(
+        self, graph: Graph, edges: Edges, threads: int, planned: Sequence[GroupPlan]
+    ) -> None:
         self.edges = edges
         self.threads = threads
         self.outputs = set(graph.outputs)
@@ -84,6 +87,21 @@ class Fusion:
                 self.dims.add(value, ROW if group.rows is not None else NEITHER)
             for edge in edges.reads[node]:
                 group.inputs.setdefault(edge.source, []).append(edge)
+        for plan in planned:
+            self._adopt(plan)
+
+    def _adopt(self, plan: GroupPlan) -> None:
+        """Makes one group of the heavy nodes of a plan that an earlier pass made."""
+        nodes = [node for node in plan.nodes if node in self.owner]
+        kept = self.owner[nodes[0]]
+        kept.kind = plan.kind
+        kept.rows = None  # its reductions are its own affair
+        for node in nodes[1:]:
+            other = self.owner[node]
+            other.kind = plan.kind
+            crossing = self._crossing(kept, other)
+            results = self._results(kept, other)
+            kept = self._merge(kept, other, plan.kind, results, None, crossing)
 
     def groups(self) -> list[Group]:
         """Every group, by its first node."""
@@ -159,20 +177,23 @@ class Fusion:
             return "loop"
         if not linked:
             return None
+        if b.kind == "loop" and a.kind == "attention":
+            one = b.cost == 0 and not b.moves and len(b.nodes) == 1
+            return a.kind if one and not any(self._escapes(v, a, b) for v in a.results) else None
         if b.kind == "loop":
             plain = b.rows is None and not b.window and not b.moves
             return a.kind if a.kind in ("contract", "random") and plain else None
         if a.kind == "loop" and a.rows is None and not a.window:
             if b.kind == "scatter":
                 return b.kind
-            if b.kind == "contract" and a.cost <= PROLOGUE_COST and not a.moves:
+            if b.kind in ("contract", "attention") and a.cost <= PROLOGUE_COST and not a.moves:
                 large = [v for v in a.inputs if v.numel * 8 >= max(r.numel for r in a.results)]
                 return b.kind if len(large) <= 1 else None
         return None
 
     def _results_known(self, a: Group, b: Group) -> bool:
         """A prologue's values must not be needed by anybody else."""
-        if b.kind in ("contract", "scatter") and a.kind == "loop":
+        if b.kind in ("contract", "attention", "scatter") and a.kind == "loop":
             return not any(self._escapes(value, a, b) for value in a.results)
         return True
 
@@ -261,7 +282,7 @@ class Fusion:
         self, a: Group, b: Group, kind: str, results: set[Value], rows: int | None
     ) -> bool:
         """Whether the results share an iteration space."""
-        if kind == "scatter":
+        if kind in ("scatter", "attention"):
             return True
         if kind in ("contract", "random"):
             anchor = next(n for g in (a, b) for n in g.nodes if n in self.edges.anchored)

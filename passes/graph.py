@@ -182,15 +182,26 @@ class Graph:
         self.nodes.append(node)
         return node
 
-    def replace(self, old: Value, new: Value) -> None:
-        """Every use of `old` reads `new` instead; `old` stays until `prune`."""
+    def move_after(self, node: Node, anchor: Node) -> None:
+        """Moves a node to directly after `anchor`, the producer of its operands."""
+        node.op.move_after(anchor.op)
+        self.nodes.remove(node)
+        self.nodes.insert(self.nodes.index(anchor) + 1, node)
+        self.renumber()
+
+    def replace(self, old: Value, new: Value, keep: Node | None = None) -> None:
+        """Every use of `old` but those of `keep` reads `new` instead."""
         if old is new:
             return
-        old.ir.replace_all_uses_with(new.ir)
-        for user in set(old.users):
+        if keep is None:
+            old.ir.replace_all_uses_with(new.ir)
+        else:
+            old.ir.replace_all_uses_except(new.ir, keep.op)
+        moved = [user for user in old.users if user is not keep]
+        for user in set(moved):
             user.operands = [new if operand is old else operand for operand in user.operands]
-        new.users.extend(old.users)
-        old.users = []
+        new.users.extend(moved)
+        old.users = [user for user in old.users if user is keep]
         self.outputs = [new if output is old else output for output in self.outputs]
 
     def rewrite(self, rules: Mapping[str, Iterable[Rule]]) -> bool:
@@ -216,6 +227,25 @@ class Graph:
         self.nodes = swept
         self.prune()
         return changed
+
+    def merge_equal(self) -> None:
+        """Common subexpressions: of equal nodes without regions the first one stays."""
+        known: dict[tuple[object, ...], Node] = {}
+        for node in self.nodes:
+            if len(node.op.regions) or node.name == "rng":
+                continue
+            attributes = node.op.attributes
+            key = (
+                node.name,
+                tuple(map(id, node.operands)),
+                tuple(result.ir.type for result in node.results),
+                tuple((name, attributes[name]) for name in attributes),
+            )
+            first = known.setdefault(key, node)
+            if first is not node:
+                for old, new in zip(node.results, first.results, strict=True):
+                    self.replace(old, new)
+        self.prune()
 
     def _unused(self, node: Node) -> bool:
         return not any(result.users or result in self.outputs for result in node.results)

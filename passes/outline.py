@@ -123,7 +123,7 @@ def _attributes(op: ir.Operation) -> Hashable:
 
 
 def _regions_key(op: ir.Operation, outer: dict[ir.Value, int]) -> Hashable:
-    """The regions of an op with values numbered; `outer` numbers the values they may capture."""
+    """The regions of an op, values numbered from -1 down; `outer` numbers what they may capture."""
     if not len(op.regions):
         return ()
     numbers = dict(outer)
@@ -132,7 +132,7 @@ def _regions_key(op: ir.Operation, outer: dict[ir.Value, int]) -> Hashable:
         for block in region.blocks:
             parts.append(tuple(argument.type for argument in block.arguments))
             for argument in block.arguments:
-                numbers[argument] = len(numbers)
+                numbers[argument] = -1 - len(numbers)
             for nested in block.operations:
                 nested = nested.operation
                 parts.append(
@@ -145,7 +145,7 @@ def _regions_key(op: ir.Operation, outer: dict[ir.Value, int]) -> Hashable:
                     )
                 )
                 for result in nested.results:
-                    numbers[result] = len(numbers)
+                    numbers[result] = -1 - len(numbers)
     return tuple(parts)
 
 

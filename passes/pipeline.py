@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from neuron_compile.passes.canonicalize import canonicalize
+from neuron_compile.passes.canonicalize_contractions import canonicalize_contractions
+from neuron_compile.passes.fold_constants import fold_constants
 from neuron_compile.passes.fuse_groups import fuse_groups
+from neuron_compile.passes.match_attention import match_attention
 from neuron_compile.passes.outline import outline
 from neuron_compile.passes.schedule import schedule
+from neuron_compile.passes.separate_outputs import separate_outputs
+from neuron_compile.passes.simplify import simplify
+from neuron_compile.passes.simplify_converts import simplify_converts
+from neuron_compile.passes.sink_views import sink_views
+from neuron_compile.passes.split_reductions import split_reductions
 from neuron_compile.passes.unit import Unit
 
 
@@ -28,6 +36,14 @@ class Pass:
 
 PIPELINE = (
     Pass("canonicalize", canonicalize),
+    Pass("fold-constants", fold_constants),
+    Pass("simplify-converts", simplify_converts),
+    Pass("simplify", simplify),
+    Pass("sink-views", sink_views),
+    Pass("canonicalize-contractions", canonicalize_contractions),
+    Pass("split-reductions", split_reductions),
+    Pass("match-attention", match_attention),
+    Pass("separate-outputs", separate_outputs),
     Pass("fuse-groups", fuse_groups),
     Pass("schedule", schedule),
     Pass("outline", outline),
