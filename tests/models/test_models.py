@@ -8,7 +8,7 @@ import torch
 from tests.closeness import assert_no_farther
 from tests.models.zoo import ZOO, Inputs, call, cast, make, reference
 
-BACKEND = "aot_eager"
+BACKEND = "neuron"
 DTYPES = [torch.float32, torch.bfloat16]
 
 Results = dict[str, torch.Tensor]
