@@ -73,7 +73,7 @@ def parse(raw: bytes | memoryview) -> Header:
     )  # fmt: skip
 
 
-def pack(name: str, data: bytes) -> bytes:
+def pack(name: str, data: bytes | memoryview) -> bytes:
     """The header of one of our files: `data` is the whole payload, `name` the model's."""
     encoded = name.encode()
     if not encoded or len(encoded) >= NAME_BYTES or b"\0" in encoded:

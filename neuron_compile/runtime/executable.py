@@ -7,8 +7,7 @@ at once; each call has a pointer table and an arena of its own.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from neuron_compile.runtime.image import LoadedImage
 from neuron_compile.runtime.memory import address_of, give_arena, take_arena
 
 _CONSTANT_ALIGNMENT = 64
-_Table: TypeAlias = "ctypes.Array[ctypes.c_void_p]"
+_Table: TypeAlias = "ctypes.Array[Any]"
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -41,7 +40,7 @@ class Executable:
         # Idle pointer tables, each with its address. list.pop and list.append are atomic.
         self._tables: list[tuple[_Table, int]] = []
 
-    def run(self, addresses: Sequence[int]) -> None:
+    def run(self, addresses: list[int]) -> None:
         """Run once; `addresses` are those of all inputs, then of all outputs, in plan order.
 
         Each must be that of a buffer as large and as strided as the plan's tensor says, aligned to
@@ -88,4 +87,4 @@ def _aligned(data: bytes | memoryview) -> memoryview:
     start = -room.ctypes.data % _CONSTANT_ALIGNMENT
     copy = room[start : start + view.nbytes]
     copy[:] = np.frombuffer(view, np.uint8)
-    return memoryview(copy)
+    return copy.data

@@ -7,6 +7,7 @@ arrays, dtype or shape is an ExecutionError before any code runs; strides never 
 from __future__ import annotations
 
 import functools
+import importlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -135,7 +136,7 @@ def _dtypes(name: str) -> tuple[np.dtype[Any], ...]:
     if name != "bfloat16":
         return (np.dtype(name),)
     try:
-        import ml_dtypes
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16
     except ImportError:
         return (np.dtype(np.uint16),)
-    return (np.dtype(ml_dtypes.bfloat16), np.dtype(np.uint16))
+    return (np.dtype(bfloat16), np.dtype(np.uint16))
