@@ -26,6 +26,9 @@ _LONGEST_PAUSE = 0.05
 _PAUSE_GROWTH = 1.5
 
 
+_inherited: list[FileLock] = []
+
+
 class LockState(Enum):
     """How the wait for a lock ended."""
 
@@ -48,9 +51,13 @@ def hold(path: Path, *, timeout: float, published: Callable[[], bool]) -> Iterat
     try:
         yield state
     finally:
-        # A child that was forked in here and runs out of the block must not free its parent's lock.
-        if lock is not None and state is LockState.HELD and os.getpid() == owner:
-            _release(lock, path)
+        if lock is not None and state is LockState.HELD:
+            if os.getpid() == owner:
+                _release(lock, path)
+            else:
+                # A child that was forked in here must not free its parent's lock; older versions of
+                # filelock do so when the object goes away.
+                _inherited.append(lock)
 
 
 def _make(path: Path) -> FileLock | None:
