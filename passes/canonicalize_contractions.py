@@ -7,6 +7,7 @@ dims are one dim. Invariant: each product sums the same terms.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
@@ -198,7 +199,7 @@ def merge_runs(graph: Graph, node: Node, dot: Dot) -> Dot | None:
     dims = dot.dims
     for side in ("lhs", "rhs"):
         free = dims.lhs_free if side == "lhs" else dims.rhs_free
-        pair = next((d for d, e in zip(free, free[1:], strict=False) if e == d + 1), None)
+        pair = next((d for d, e in itertools.pairwise(free) if e == d + 1), None)
         if pair is not None:
             return _merge_free(graph, node, dot, side, pair)
     for index in range(len(dims.lhs_contract) - 1):
@@ -211,7 +212,7 @@ def merge_runs(graph: Graph, node: Node, dot: Dot) -> Dot | None:
 
 def _joined(graph: Graph, node: Node, value: Value, dim: int) -> Value:
     shape = value.shape
-    merged = shape[:dim] + (prod(shape[dim : dim + 2]),) + shape[dim + 2 :]
+    merged = (*shape[:dim], prod(shape[dim : dim + 2]), *shape[dim + 2 :])
     return graph.create("reshape", [value], [with_shape(value, merged)], before=node).result
 
 

@@ -17,6 +17,9 @@ CHEAP_COST = 4
 # Mask arithmetic on iota and constants that is repeated in each consumer.
 MASK_COST = 16
 
+# A value this many times larger than its source is cheaper spread again than read.
+SPREAD = 8
+
 # A contraction re-reads its operands per tile: a prologue must be nearly free.
 PROLOGUE_COST = 2
 

@@ -27,7 +27,7 @@ def fold_constants(unit: Unit) -> None:
     wanted = [node for node in graph.nodes if _is_wanted(node, uniform, small, graph)]
     if not wanted:
         return
-    answers = _evaluate(graph, uniform, small, wanted)
+    answers = _evaluate(graph, uniform, wanted)
     by_node = dict(zip(wanted, answers, strict=True))
     for node, answer in by_node.items():
         kind = node.result.ir.type
@@ -39,7 +39,7 @@ def fold_constants(unit: Unit) -> None:
 
 
 def foldable(graph: Graph) -> tuple[set[Node], set[Node]]:
-    """Nodes whose elements are all equal, and nodes of at most `SMALL` elements, constants included."""
+    """Nodes of equal elements, and nodes of at most `SMALL` elements; constants included."""
     uniform: set[Node] = set()
     small: set[Node] = set()
     for node in graph.nodes:
@@ -78,9 +78,7 @@ def _is_wanted(node: Node, uniform: set[Node], small: set[Node], graph: Graph) -
     return any(user not in uniform and user not in small for user in node.result.users)
 
 
-def _evaluate(
-    graph: Graph, uniform: set[Node], small: set[Node], wanted: list[Node]
-) -> list[ir.Attribute]:
+def _evaluate(graph: Graph, uniform: set[Node], wanted: list[Node]) -> list[ir.Attribute]:
     """The values of `wanted`; uniform nodes are computed as scalars."""
     module = ir.Module.create()
     kinds = [_scalar_type(n.result) if n in uniform else n.result.ir.type for n in wanted]

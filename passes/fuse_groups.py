@@ -10,8 +10,9 @@ import heapq
 
 from neuron_compile.passes.cost import LAUNCH_BYTES
 from neuron_compile.passes.fusion_edges import Edges, find_edges
-from neuron_compile.passes.fusion_rules import Fusion, Group
+from neuron_compile.passes.fusion_rules import Rules
 from neuron_compile.passes.graph import Node
+from neuron_compile.passes.groups import Group, Groups
 from neuron_compile.passes.unit import GroupPlan, Unit
 
 # A contraction's result that is stored anyway can be read by any kernel: its readers first look for
@@ -20,59 +21,54 @@ WEAK = 1 << 20
 
 
 def fuse_groups(unit: Unit) -> None:
-    """Fills `unit.groups`."""
+    """Fills `unit.groups`; plans that are already there keep their nodes and may gain more."""
     graph = unit.graph
     edges = find_edges(graph, (node for plan in unit.groups for node in plan.nodes))
-    fusion = Fusion(graph, edges, unit.threads, unit.groups)
-    merge_all(fusion)
+    groups = Groups(graph, edges, unit.groups)
+    merge_all(groups, Rules(groups, unit.threads))
     unit.groups = [
-        GroupPlan(group.kind, with_free_nodes(group.nodes, edges)) for group in fusion.groups()
+        GroupPlan(group.kind, with_free_nodes(group.nodes, edges)) for group in groups.all()
     ]
 
 
-def merge_all(fusion: Fusion) -> None:
+def merge_all(groups: Groups, rules: Rules) -> None:
     """Takes the most profitable pair that is allowed until none is left."""
     heap: list[tuple[float, int, int, int, int]] = []
 
     def push(a: Group, b: Group) -> None:
-        first, second = (a, b) if a.first < b.first else (b, a)
-        benefit = saved_bytes(fusion, first, second)
+        first, second = (a, b) if a.number < b.number else (b, a)
+        benefit = saved_bytes(groups, first, second)
         if benefit > 0:
-            entry = (-benefit, first.first, second.first, first.version, second.version)
-            heapq.heappush(heap, entry)
+            versions = (first.version, second.version)
+            heapq.heappush(heap, (-benefit, first.number, second.number, *versions))
 
-    for group in fusion.groups():
-        for other in fusion.neighbours(group):
-            if other.first > group.first:
+    for group in groups.all():
+        for other in groups.neighbours(group):
+            if other.number > group.number:
                 push(group, other)
     while heap:
         _, first, second, version_a, version_b = heapq.heappop(heap)
-        a, b = fusion.by_first.get(first), fusion.by_first.get(second)
+        a, b = groups.by_number.get(first), groups.by_number.get(second)
         if a is None or b is None or a.version != version_a or b.version != version_b:
             continue  # stale: the merged group pushed its pairs again
-        merged = fusion.try_merge(a, b)
-        if merged is not None:
-            for other in fusion.neighbours(merged):
+        kind = rules.kind_of_merged(a, b)
+        if kind is not None:
+            merged = groups.merge(a, b, kind)
+            for other in groups.neighbours(merged):
                 push(merged, other)
 
 
-def saved_bytes(fusion: Fusion, a: Group, b: Group) -> float:
+def saved_bytes(groups: Groups, a: Group, b: Group) -> float:
     """Bytes no longer moved, plus a launch, if `a` and `b` became one group."""
-    saved = 0.0
-    linked = weak = False
+    saved = LAUNCH_BYTES
+    weak = False
     for one, other in ((a, b), (b, a)):
         for value in one.results & other.inputs.keys():
-            linked = True
-            dies = value not in fusion.outputs and all(
-                fusion.owner[reader] in (a, b) for reader in fusion.edges.readers[value]
-            )
+            dies = not groups.escapes(value, a, b)
             saved += value.nbytes * (2 if dies else 1)
             weak = weak or (one.kind != "loop" and not dies)
-    shared = sum(value.nbytes for value in a.inputs.keys() & b.inputs.keys())
-    if not linked and shared == 0:
-        return 0.0
-    total = saved + shared + LAUNCH_BYTES
-    return total / WEAK if weak else total
+    saved += sum(value.nbytes for value in a.inputs.keys() & b.inputs.keys())
+    return saved / WEAK if weak else saved
 
 
 def with_free_nodes(nodes: list[Node], edges: Edges) -> list[Node]:

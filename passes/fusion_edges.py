@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from neuron_compile.passes.cost import MASK_COST
+from neuron_compile.passes.cost import CHEAP_COST, MASK_COST, SPREAD
 from neuron_compile.passes.graph import BITS, Graph, Node, Value
 from neuron_compile.passes.ops import ANCHORS, ELEMENTWISE, VIEWS, element_cost, is_pull
 from neuron_compile.passes.relations import Relation, compose, identity, relation
@@ -82,6 +82,36 @@ def width(dtype: str) -> int:
     return BITS.get(dtype) or int(dtype.lstrip("uif"))
 
 
+Root = tuple[Value, Relation]
+
+
+def is_widening(node: Node) -> bool:
+    """Whether a convert reads no more bytes than its result has."""
+    if node.name != "convert":
+        return False
+    source = node.operands[0].dtype
+    return source == "i1" or width(source) <= width(node.result.dtype)
+
+
+def _is_cheaper_than_its_bytes(value: Value, roots: list[Root], cost: int) -> bool:
+    """Whether recomputing `value` in each reader moves no more bytes than reading it would.
+
+    That is so for masks (no sources), for what is spread from small sources, and for few
+    instructions on one argument of `@main`, which is in memory in any case.
+    """
+    large = {source for source, _ in roots if source.numel * SPREAD > value.numel}
+    if not large:
+        return not roots or cost <= 2 * CHEAP_COST
+    only = next(iter(large))
+    return (
+        len(large) == 1
+        and only.node is None
+        and only.nbytes <= value.nbytes
+        and only.numel <= value.numel
+        and cost <= CHEAP_COST
+    )
+
+
 class EdgeBuilder:
     """Walks the graph once; see `find_edges`."""
 
@@ -90,9 +120,9 @@ class EdgeBuilder:
         self.planned = planned
         self.outputs = set(graph.outputs)
         self.free: set[Node] = set()
-        # For each value of a free node: its sources with the relation, and its cost if maskable.
-        self.roots: dict[Value, list[tuple[Value, Relation]]] = {}
-        self.mask_cost: dict[Value, int] = {}
+        # For each value of a free node: its sources, and its cost per element.
+        self.roots: dict[Value, list[Root]] = {}
+        self.cost: dict[Value, int] = {}
         self.lone_operands: set[Value] = set()
 
     def build(self) -> Edges:
@@ -127,45 +157,40 @@ class EdgeBuilder:
         value = node.result
         if name == "constant":
             return is_small_constant(node) and self._set_free(node, [], 0)
-        if name == "iota":
-            return value not in self.lone_operands and self._set_free(node, [], 1)
-        mask = self._mask(node)
-        if mask is not None:
-            return self._set_free(node, [], mask)
         if value in self.lone_operands:
             return False
-        source = node.operands[0]
-        if name in VIEWS or (
-            name == "convert"
-            and (source.dtype == "i1" or width(source.dtype) <= width(value.dtype))
-        ):
-            step = relation(node, 0)
-            found = self.roots.get(source)
-            if found is None:
-                return self._set_free(node, [(source, step)], None)
-            return self._set_free(node, [(s, compose(r, step)) for s, r in found], None)
+        if name == "iota":
+            return self._set_free(node, [], 1)
+        if name in VIEWS:
+            return self._set_free(node, self._roots(node), self._cost(node))
+        if name in ELEMENTWISE or name in ("concatenate", "pad"):
+            cost = self._cost(node)
+            if cost <= MASK_COST:
+                roots = self._roots(node)
+                if is_widening(node) or _is_cheaper_than_its_bytes(value, roots, cost):
+                    return self._set_free(node, roots, cost)
         return False
 
-    def _mask(self, node: Node) -> int | None:
-        """The summed cost of a node fed by iota and constants only, if small enough to repeat."""
-        if node.name in VIEWS or node.name in ELEMENTWISE or node.name in ("concatenate", "pad"):
-            cost = element_cost(node.name)
-            for operand in node.operands:
-                known = self.mask_cost.get(operand)
-                if known is None:
-                    return None
-                cost += known
-            lone = node.result in self.lone_operands and cost > 0
-            return cost if cost <= MASK_COST and not lone else None
-        return None
+    def _roots(self, node: Node) -> list[Root]:
+        """The sources of all operands, each with its relation to the result of `node`."""
+        found: list[Root] = []
+        for slot, operand in enumerate(node.operands):
+            step = relation(node, slot)
+            known = self.roots.get(operand)
+            if known is None:
+                found.append((operand, step))
+            else:
+                found += [(source, compose(path, step)) for source, path in known]
+        return found
 
-    def _set_free(
-        self, node: Node, roots: list[tuple[Value, Relation]], mask_cost: int | None
-    ) -> bool:
+    def _cost(self, node: Node) -> int:
+        """Instructions per element of recomputing `node` and the free nodes below it."""
+        return element_cost(node.name) + sum(self.cost.get(v, 0) for v in node.operands)
+
+    def _set_free(self, node: Node, roots: list[Root], cost: int) -> bool:
         self.free.add(node)
         self.roots[node.result] = roots
-        if mask_cost is not None:
-            self.mask_cost[node.result] = mask_cost
+        self.cost[node.result] = cost
         return True
 
     def _edges(self, node: Node) -> list[Edge]:

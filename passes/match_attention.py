@@ -1,7 +1,7 @@
 """Finds attention: a dot whose rows go through a softmax of any form into a second dot.
 
-In: canonical contractions. Out: an `attention` plan per match in `unit.groups`. Invariant: nothing
-between the two dots is read by others, and every reduction there is over the keys of one row.
+In: canonical contractions. Out: an `attention` plan per match in `unit.groups`. Invariant: others
+read nothing between the dots but row values, and every reduction is over the keys of one row.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from neuron_compile.passes.dot_dims import DotDims
 from neuron_compile.passes.graph import Graph, Node, Value
 from neuron_compile.passes.ops import ELEMENTWISE
 from neuron_compile.passes.relations import Relation, relation
+from neuron_compile.passes.types import splat_value
 from neuron_compile.passes.unit import GroupPlan, Unit
 
 # Softmax with scale, bias, mask, where, safe form and converts takes some 30 ops.
@@ -40,6 +41,7 @@ def attention_ending_in(graph: Graph, second: Node) -> list[Node] | None:
         return None
     first, behind = found
     members = _dependents(first, behind)
+    members |= _row_tail(members)
     if not _closed(graph, members | {first}, second, weights):
         return None
     reductions = [node for node in members if node.name == "reduce"]
@@ -94,17 +96,48 @@ def _dependents(first: Node, behind: set[Node]) -> set[Node]:
     return reached
 
 
-def _closed(graph: Graph, members: set[Node], second: Node, weights: Value) -> bool:
-    """Whether nothing else reads what is between the dots."""
-    for node in members:
-        if len(node.results) != 1 or node.result in graph.outputs:
+def _is_row_value(value: Value) -> bool:
+    """Whether a value is a reduction or elementwise of such: one number per row."""
+    node = value.node
+    while node is not None and node.name != "reduce":
+        rows = [operand for operand in node.operands if splat_value(operand) is None]
+        if node.name not in ELEMENTWISE or not rows or rows[0].shape != value.shape:
             return False
+        node = rows[0].node
+    return node is not None
+
+
+def _row_tail(members: set[Node]) -> set[Node]:
+    """What is computed from row values alone for others to read: the log-sum-exp, its converts."""
+    tail: set[Node] = set()
+    stack = [node for node in members if _is_row_value(node.result)]
+    while stack:
+        for user in stack.pop().result.users:
+            if user in members or user in tail or user.name not in ELEMENTWISE:
+                continue
+            known = [operand.node for operand in user.operands if splat_value(operand) is None]
+            if all(node in members or node in tail for node in known) and _is_row_value(
+                user.result
+            ):
+                tail.add(user)
+                stack.append(user)
+    return tail
+
+
+def _closed(graph: Graph, members: set[Node], second: Node, weights: Value) -> bool:
+    """Whether others read no more of what is between the dots than row values."""
+    for node in members:
+        if len(node.results) != 1:
+            return False
+        escapes = node.result in graph.outputs
         for user in node.result.users:
             if user is second:
                 if node.result is not weights:
                     return False
             elif user not in members:
-                return False
+                escapes = True
+        if escapes and not _is_row_value(node.result):
+            return False
     return second.operands.count(weights) == 1
 
 

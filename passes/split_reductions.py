@@ -46,7 +46,7 @@ def split(graph: Graph, node: Node, pieces: int) -> Value | None:
     factor = _factor(source.shape[at], math.ceil(pieces / max(parts, 1)))
     if factor is None:
         return None
-    shape = source.shape[:at] + (factor, source.shape[at] // factor) + source.shape[at + 1 :]
+    shape = (*source.shape[:at], factor, source.shape[at] // factor, *source.shape[at + 1 :])
     reshaped = graph.create("reshape", [source], [with_shape(source, shape)], before=node).result
     first_dims = tuple(d + 1 if d >= at else d for d in dims)
     kept = [size for d, size in enumerate(shape) if d not in first_dims]
