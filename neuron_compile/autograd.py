@@ -16,11 +16,12 @@ import torch._functorch.config
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMeta
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import TracingContext
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neuron_compile.call_plan import OutputRule
 from neuron_compile.lowering import decomposition_table
-from neuron_compile.specialize import Argument, concrete_size
+from neuron_compile.specialize import Argument, concrete_size, is_dynamic
 
 FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 
@@ -34,6 +35,9 @@ _REGENERATED = frozenset({OutputType.alias_of_input, OutputType.is_input})
 # Outputs handed to the user as they are; a view among them could not be changed in place under
 # autograd.
 _AS_THEY_ARE = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
+
+# PyTorch's decomposition computes other strides than its kernel for these (T031).
+_STRIDES_OF_FIRST_ARGUMENT = frozenset({torch.addr, "addr"})
 
 
 def compile_with_aot(
@@ -63,6 +67,26 @@ def compile_with_aot(
         return backend(graph, example_inputs)
 
 
+def compile_for_arguments(
+    graph: torch.fx.GraphModule, args: Sequence[Any], compile_graph: CompileGraph
+) -> Callable[..., Any]:
+    """Trace and compile `graph` outside Dynamo, for exactly these arguments and how they
+    overlap.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+    with tracing(TracingContext(mode)):
+        return compile_with_aot(graph, fakes, compile_graph)
+
+
+def changed_inputs() -> list[int]:
+    """Positions of the inputs that the graph compiled last, in this tracing context, writes to."""
+    metadata = _metadata()
+    if metadata is None:
+        return []
+    return [i for i, info in enumerate(metadata.input_info) if info.mutates_data]
+
+
 class OutputFacts:
     """What is known of a graph's outputs besides their values; see `rules`."""
 
@@ -81,6 +105,8 @@ class OutputFacts:
         metadata = _metadata()
         if kind == BACKWARD or metadata is None:
             return
+        if not is_dynamic(graph):
+            eager_strides = [s if s and _all_int(s) else None for s in eager_strides]
         # A forward graph returns: new values of mutated inputs, the user's outputs, bases of views,
         # saved tensors.
         self.mutated = metadata.num_mutated_inp_runtime_indices
@@ -117,7 +143,19 @@ def _metadata() -> ViewAndMutationMeta | None:
 
 def _strides(value: Any) -> tuple[Any, ...] | None:
     """The strides Dynamo saw, before any decomposition; None for what is no strided tensor."""
-    fake = value.meta.get("example_value") if isinstance(value, torch.fx.Node) else None
-    if not isinstance(fake, torch.Tensor) or fake.layout is not torch.strided:
+    if not isinstance(value, torch.fx.Node):
         return None
-    return tuple(fake.stride())
+    if value.target in _STRIDES_OF_FIRST_ARGUMENT and isinstance(value.args[0], torch.fx.Node):
+        first = value.args[0].meta.get("example_value")
+        if _is_strided(first) and first.shape == value.meta["example_value"].shape:
+            return tuple(first.stride())
+    fake = value.meta.get("example_value")
+    return tuple(fake.stride()) if _is_strided(fake) else None
+
+
+def _all_int(numbers: Sequence[Any]) -> bool:
+    return all(isinstance(number, int) for number in numbers)
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided

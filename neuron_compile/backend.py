@@ -14,14 +14,22 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_compile import compiler, counters, environment, shim
-from neuron_compile.autograd import OutputFacts, Runner, compile_with_aot
+from neuron_compile.aliasing import AliasGuard
+from neuron_compile.autograd import (
+    OutputFacts,
+    Runner,
+    changed_inputs,
+    compile_for_arguments,
+    compile_with_aot,
+)
 from neuron_compile.call_plan import CallPlan, OutputRule, plan
 from neuron_compile.environment import Environment
 from neuron_compile.options import Options, resolve
-from neuron_compile.overlapping_writes import refuse_overlapping_writes
-from neuron_compile.specialize import Argument, SpecializingCallable, is_dynamic
+from neuron_compile.prepare import prepare
+from neuron_compile.specialize import Argument, is_dynamic, specializing_callable
 
 
 def neuron(
@@ -39,8 +47,14 @@ def neuron(
     are not on the CPU.
     """
     front = _Front(resolve(options, mode), environment.read())
-    refuse_overlapping_writes(graph)
-    return compile_with_aot(graph, example_inputs, front.compile_graph)
+    graph = prepare(graph)
+    compiled = compile_with_aot(graph, example_inputs, front.compile_graph)
+    changed = changed_inputs()
+    if not changed:
+        return compiled
+    return AliasGuard(
+        compiled, changed, lambda args: compile_for_arguments(graph, args, front.compile_graph)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +72,7 @@ class _Front:
         def make(concrete: torch.fx.GraphModule, arguments: Sequence[Argument]) -> Runner:
             return self._compile_static(concrete, kind, facts.rules(arguments))
 
-        return SpecializingCallable(graph, make)
+        return specializing_callable(graph, make)
 
     def _compile_static(
         self, graph: torch.fx.GraphModule, kind: str, rules: Sequence[OutputRule]
@@ -68,7 +82,8 @@ class _Front:
         if not call_plan.outputs:
             return shim.make_rearranger(call_plan)
         job = compiler.Job(work, kind, self.options, self.environment, _facts_for_key(call_plan))
-        program = compiler.executable(job)
+        with _disable_current_modes():  # AOTAutograd's tracing mode would fake our real constants
+            program = compiler.executable(job)
         if self.environment.compile_only:
             return shim.make_unrun(call_plan)
         host = program.neff.plan

@@ -83,7 +83,7 @@ class Environment:
     preserve_artifacts: bool | None = field(
         default=None,
         metadata=knob(
-            "1: keep artifacts, in ./neuron_artifacts if no debug directory is named; 0: write none",
+            "1: keep artifacts, in ./neuron_artifacts if no debug directory is named; 0: keep none",
             name="TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS",
             read=a_switch,
         ),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -41,14 +42,22 @@ def is_dynamic(graph: torch.fx.GraphModule) -> bool:
     return any(_has_symbol(node.meta.get("val")) for node in graph.graph.nodes)
 
 
-class SpecializingCallable:
-    """Calls of a dynamic graph: finds, or makes, the runner for the concrete sizes of each call.
+def specializing_callable(
+    graph: torch.fx.GraphModule,
+    make: Callable[[torch.fx.GraphModule, Sequence[Argument]], Runner],
+) -> Runner:
+    """A boxed callable for a dynamic graph; `make(graph, arguments)` compiles one static graph."""
+    specializations = _Specializations(graph, make)
 
-    `make(graph, arguments)` compiles one static graph. Boxed calling convention, safe from several
-    threads.
-    """
+    def call(args: list[Any]) -> Sequence[Any]:
+        return specializations.runner(args)(args)
 
-    _boxed_call = True
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+class _Specializations:
+    """Finds, or makes, the runner for the concrete sizes of a call; safe from several threads."""
 
     def __init__(
         self,
@@ -70,15 +79,13 @@ class SpecializingCallable:
             if isinstance(value, torch.Tensor) and _has_symbol(value)
         )
 
-    def __call__(self, args: list[Any]) -> Sequence[Any]:
+    def runner(self, args: list[Any]) -> Runner:
         signature = (
             *[args[i] for i in self._numbers],
             *[(args[i].shape, args[i].stride()) for i in self._tensors],
         )
         runner = self._runners.get(signature)
-        if runner is None:
-            runner = self._specialize(signature, args)
-        return runner(args)
+        return self._specialize(signature, args) if runner is None else runner
 
     def _specialize(self, signature: tuple[Any, ...], args: list[Any]) -> Runner:
         with self._lock:
@@ -133,7 +140,7 @@ def concrete_size(
     """
     if isinstance(value, int):
         return value
-    bindings: dict[Any, int | float | None] = {}
+    bindings: dict[Any, Any] = {}
     for meta, argument in zip(placeholders, arguments, strict=True):
         pairs = (
             zip(meta.shape, argument.size, strict=True)
@@ -142,7 +149,7 @@ def concrete_size(
         )
         for symbolic, number in pairs:
             if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
-                bindings[symbolic.node.expr] = number
+                bindings[symbolic.node.expr] = sympy.sympify(number)
     found = value.node.expr.xreplace(bindings)
     if not found.is_Integer:
         raise LoweringError(

@@ -7,7 +7,9 @@ and an offset rebuild it.
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +43,9 @@ VIEWS = frozenset(
 MULTI_VIEWS = frozenset(
     {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.split.sizes}
 )
+
+# Elements of a layout that are looked at one by one to see whether they overlap.
+_LARGEST_TRIED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +86,10 @@ def is_dense(layout: Layout) -> bool:
 
 
 def overlaps_itself(layout: Layout) -> bool:
-    """True if two indices may name the same element.
+    """True if two indices name the same element.
 
-    Exact for what views make: sorted by stride, each step must leave the extent of the smaller
-    ones. Layouts that interleave without touching are called overlapping; eager refuses to write to
-    those too.
+    Sorted by stride, each step that leaves the extent of the smaller ones rules it out. Layouts
+    that interleave are tried out, unless they are so large that they are called overlapping unseen.
     """
     dims = sorted(
         (stride, size) for size, stride in zip(layout.size, layout.stride, strict=True) if size != 1
@@ -95,9 +99,19 @@ def overlaps_itself(layout: Layout) -> bool:
     extent = 0
     for stride, size in dims:
         if stride <= extent:
-            return True
+            return _tried_to_overlap(dims)
         extent += stride * (size - 1)
     return False
+
+
+def _tried_to_overlap(dims: Sequence[tuple[int, int]]) -> bool:
+    count = math.prod(size for _, size in dims)
+    if count > _LARGEST_TRIED:
+        return True
+    offsets = {0}
+    for stride, size in dims:
+        offsets = {offset + stride * i for offset in offsets for i in range(size)}
+    return len(offsets) < count
 
 
 def same_memory_order(a: Layout, b: Layout) -> bool:

@@ -1,0 +1,52 @@
+"""A stand-in for a loaded executable, so that the front door can be tested without code generation.
+
+In: the graph that would be compiled. Out: an object with `neff.plan` and `run(addresses)` that
+computes the same on the same addresses with eager PyTorch. Invariant: it sees nothing but
+addresses, as native code does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import torch
+import torch.fx
+
+
+class EagerProgram:
+    """Counts its runs in `runs`; raises `failure` instead of computing, if that is set."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        self._graph = graph
+        self._inputs = [n.meta["val"] for n in graph.graph.find_nodes(op="placeholder")]
+        self._outputs = [n.meta["val"] for n in graph.graph.output_node().args[0]]
+        kernel = SimpleNamespace(name="eager", launches=3)
+        self.neff = SimpleNamespace(plan=SimpleNamespace(kernels=(kernel,), uses_random=False))
+        self.runs = 0
+        self.failure: Exception | None = None
+
+    def run(self, addresses: Sequence[int]) -> None:
+        self.runs += 1
+        if self.failure is not None:
+            raise self.failure
+        assert len(addresses) == len(self._inputs) + len(self._outputs)
+        count = len(self._inputs)
+        inputs = [
+            at(address, like) for address, like in zip(addresses[:count], self._inputs, strict=True)
+        ]
+        with torch.no_grad():
+            results = torch.fx.Interpreter(self._graph).run(*inputs)
+        for address, like, result in zip(addresses[count:], self._outputs, results, strict=True):
+            at(address, like).copy_(result)
+
+
+def at(address: int, like: torch.Tensor) -> torch.Tensor:
+    """The tensor of `like`'s dtype, size and strides whose first element is at `address`."""
+    if not like.numel():
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+    span = 1 + sum((n - 1) * step for n, step in zip(like.shape, like.stride(), strict=True))
+    memory = (ctypes.c_char * (span * like.dtype.itemsize)).from_address(address)
+    flat = torch.frombuffer(memory, dtype=like.dtype)
+    return flat.as_strided(like.shape, like.stride())

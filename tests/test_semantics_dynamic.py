@@ -1,0 +1,139 @@
+"""Varying sizes, numbers and options: T093, T124-T127 of the list of public reports."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import neuron_compile
+from tests.semantics import assert_same_effect
+
+
+def test_new_size_after_the_second_shape_is_one_capture() -> None:  # automatic dynamic
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("neuron")
+    compiled = torch.compile(lambda x: (x * 2).sum(0), backend=counter)
+    for n in (3, 5, 6, 7, 5):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), (x * 2).sum(0))
+    assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_dynamic_true(n: int) -> None:
+    def f(x):
+        return x.view(-1, 2) * x.shape[0], x.sum(), x.shape[1] * 3
+
+    assert_same_effect(f, lambda: [torch.randn(n, 4)], dynamic=True)
+
+
+def test_each_size_is_compiled_once() -> None:
+    compiled = torch.compile(lambda x: x.exp(), backend="neuron", dynamic=True)
+    neuron_compile.reset_stats()
+    for n in (3, 5, 3, 5, 3):
+        compiled(torch.randn(n))
+    assert neuron_compile.stats()["graphs"] == 2
+
+
+def test_marked_dynamic_stays_dynamic() -> None:  # T124
+    compiled = torch.compile(lambda x: x @ x.t() + x.shape[0], backend="neuron", fullgraph=True)
+    for n in (3, 5, 8):
+        x = torch.randn(n, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(compiled(x), x @ x.t() + n)
+
+
+def test_marked_dynamic_but_specialised_by_the_user_is_an_error() -> None:  # T124
+    def f(x):
+        return x * 2 if x.shape[0] == 3 else x
+
+    x = torch.randn(3, 4)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(Exception, match="mark_dynamic"):
+        torch.compile(f, backend="neuron")(x)
+
+
+def test_sizes_in_views_factories_and_outputs() -> None:
+    def f(x, y):
+        n, m = x.shape
+        z = torch.arange(n, dtype=x.dtype)[:, None] + torch.zeros(n, m + 1)[:, 1:]
+        return x.t().reshape(-1), z + x, (y[: n // 2], n * m), x.expand(2, n, m)
+
+    for n in (4, 6):
+        assert_same_effect(f, lambda n=n: [torch.randn(n, 3), torch.randn(8)], dynamic=True)
+
+
+def test_gradients_with_symbolic_sizes() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Linear(4, 3)
+    compiled = torch.compile(module, backend="neuron", dynamic=True)
+    for n in (2, 5, 3):
+        x = torch.randn(n, 4)
+        module.zero_grad()
+        module(x).square().sum().backward()
+        expected = module.weight.grad.clone()
+        module.zero_grad()
+        compiled(x).square().sum().backward()
+        torch.testing.assert_close(module.weight.grad, expected)
+
+
+def test_growing_cache_as_in_decoding() -> None:
+    def step(cache, new):
+        return torch.cat([cache, new]), (cache.sum() + new.sum())
+
+    compiled = torch.compile(step, backend="neuron")
+    ours = theirs = torch.zeros(1, 2)
+    for n in range(6):
+        new = torch.full((1, 2), float(n))
+        ours, a = compiled(ours, new)
+        theirs, b = step(theirs, new)
+        assert torch.equal(ours, theirs)
+        assert torch.equal(a, b)
+
+
+def test_transposed_and_contiguous_of_one_size() -> None:
+    compiled = torch.compile(lambda x: x * 2 + x.sum(), backend="neuron", dynamic=True)
+    for x in (torch.randn(3, 3), torch.randn(3, 3).t(), torch.randn(4, 4).t()):
+        y = compiled(x)
+        torch.testing.assert_close(y, x * 2 + x.sum())
+        assert y.stride() == (x * 2).stride()
+
+
+def test_empty_input_of_a_dynamic_graph() -> None:
+    compiled = torch.compile(lambda x: (x * 2, x.sum()), backend="neuron", dynamic=True)
+    for n in (3, 0, 1, 2):
+        x = torch.randn(n, 4)
+        y, total = compiled(x)
+        torch.testing.assert_close(y, x * 2)
+        torch.testing.assert_close(total, x.sum())
+
+
+def test_python_number_changes_between_calls() -> None:  # T093
+    compiled = torch.compile(lambda x, v: x.clamp(max=v) * v, backend="neuron")
+    x = torch.arange(6.0)
+    for v in (1.5, 2.5, 3.5, 4, 5):
+        torch.testing.assert_close(compiled(x, v), x.clamp(max=v) * v)
+
+
+def test_a_shape_seen_before_is_not_compiled_again() -> None:  # T126
+    compiled = torch.compile(lambda x: x.cos(), backend="neuron")
+    for n in (3, 4, 5):
+        compiled(torch.randn(n))
+    neuron_compile.reset_stats()
+    for n in (3, 4, 5):
+        compiled(torch.randn(n))
+    assert neuron_compile.stats()["compiles"] == 0
+
+
+def test_other_options_do_not_share_graphs() -> None:  # T127
+    def f(x):
+        return x.exp()
+
+    x = torch.randn(5)
+    neuron_compile.reset_stats()
+    torch.compile(f, backend="neuron", options={"model_name": "a"})(x)
+    torch.compile(f, backend="neuron", options={"model_name": "b"})(x)
+    assert neuron_compile.stats()["graphs"] == 2
+    torch.compile(f, backend="neuron", options={"model_name": "b"})(x)
+    assert neuron_compile.stats()["graphs"] == 2
