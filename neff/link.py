@@ -1,6 +1,6 @@
-"""A relocatable ELF object to one flat, position-independent image.
+"""Relocatable ELF objects to one flat, position-independent image.
 
-In: the object LLVM wrote. Out: an `Image` in three page-aligned parts: text with call stubs
+In: the objects LLVM wrote. Out: an `Image` in three page-aligned parts: text with call stubs
 (executable), constants (read-only), GOT and relocated data (written once by the loader, then
 read-only). Invariant: no page is ever both writable and executable; equal input gives equal bytes.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -22,7 +22,9 @@ from neuron_compile.neff.relocation import MACHINES, Machine, Minus, Operand, Ru
 from neuron_compile.neff.schema import Image
 
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXECINSTR, _SHF_TLS = 0x1, 0x2, 0x4, 0x400
-_SHN_UNDEF, _SHN_FIRST_RESERVED = 0, 0xFF00
+_SHN_FIRST_RESERVED = 0xFF00
+_STB_LOCAL, _STT_FILE, _STT_TLS = 0, 4, 6
+_UNDEFINED = 0
 # Unwind tables: nothing is ever thrown through a kernel, and debuggers do not find them anyway.
 _UNWIND = (".eh_frame", ".rela.eh_frame")
 
@@ -30,8 +32,9 @@ _UNWIND = (".eh_frame", ".rela.eh_frame")
 @dataclass(frozen=True, slots=True)
 class _Symbol:
     name: str
-    section: int  # index; 0 if it lies in another module
+    section: int  # number over all objects; _UNDEFINED if it lies in none of them
     value: int
+    is_local: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,20 @@ class _Fixup:
 
 
 @dataclass(slots=True)
+class _Objects:
+    """The content of all objects, their sections numbered consecutively from 1."""
+
+    sections: list[Section | None]
+    symbols: list[_Symbol]
+    fixups: list[_Fixup]
+
+
+@dataclass(slots=True)
 class _Layout:
     """Where everything lies. Slots and stubs are numbered in the order of first use."""
 
     image: bytearray
-    base: dict[int, int]  # section index -> offset
+    base: dict[int, int]  # section number -> offset
     text_end: int
     got_start: int
     slots: dict[_Symbol, int] = field(default_factory=dict)
@@ -59,27 +71,19 @@ class _Layout:
         return None if start is None else start + symbol.value
 
 
-def link(elf_object: bytes, exports: Iterable[str]) -> Image:
-    """Link one object file; `exports` are the functions a loader may call.
+def link(objects: bytes | Sequence[bytes], exports: Iterable[str]) -> Image:
+    """Link one object file, or several that call each other; `exports` are what a loader may call.
 
     Raises CodegenError for what a flat image cannot hold: writable or thread-local data, absolute
     addresses in code, relocation kinds that are not position-independent, missing exports.
     """
-    try:
-        elf = ELFFile(io.BytesIO(elf_object))
-        machine = MACHINES.get(elf["e_machine"])
-        sections = list(elf.iter_sections())
-    except ELFError as error:
-        raise CodegenError("the object file is not valid ELF", why=str(error)) from error
-    if machine is None or elf["e_type"] != "ET_REL" or elf.elfclass != 64:
-        raise CodegenError(
-            f"cannot link an object of type {elf['e_type']} for {elf['e_machine']}",
-            why="only 64-bit relocatable objects for x86-64 and AArch64 are understood",
-        )
-    symbols = _read_symbols(elf, sections)
-    fixups = _read_fixups(sections, symbols, machine)
-    layout = _lay_out(sections, fixups, machine)
-    relocations = [*_fill_slots(layout), *_apply(fixups, layout)]
+    parsed = [_open(data) for data in ([objects] if isinstance(objects, bytes) else objects)]
+    machine = parsed[0][1]
+    if any(other is not machine for _, other in parsed):
+        raise CodegenError("cannot link objects for different machines")
+    content = _read_all([elf for elf, _ in parsed], machine)
+    layout = _lay_out(content.sections, content.fixups, machine)
+    relocations = [*_fill_slots(layout), *_apply(content.fixups, layout)]
     _write_stubs(layout, machine)
     return Image(
         code=bytes(layout.image),
@@ -87,11 +91,48 @@ def link(elf_object: bytes, exports: Iterable[str]) -> Image:
         got=tuple((at, s.name) for s, at in layout.slots.items() if layout.address(s) is None),
         relocations=tuple(sorted(relocations)),
         got_range=(layout.got_start, len(layout.image)),
-        exports=_find_exports(symbols, layout, exports),
+        exports=_find_exports(content.symbols, layout, exports),
     )
 
 
-def _read_symbols(elf: ELFFile, sections: list[Section]) -> list[_Symbol]:
+def _open(data: bytes) -> tuple[ELFFile, Machine]:
+    try:
+        elf = ELFFile(io.BytesIO(data))
+        machine = MACHINES.get(elf["e_machine"])
+    except ELFError as error:
+        raise CodegenError("the object file is not valid ELF", why=str(error)) from error
+    if machine is None or elf["e_type"] != "ET_REL" or elf.elfclass != 64:
+        raise CodegenError(
+            f"cannot link an object of type {elf['e_type']} for {elf['e_machine']}",
+            why="only 64-bit relocatable objects for x86-64 and AArch64 are understood",
+        )
+    return elf, machine
+
+
+def _read_all(elves: list[ELFFile], machine: Machine) -> _Objects:
+    content = _Objects([None], [], [])
+    tables = []
+    for elf in elves:
+        first = len(content.sections)
+        sections = list(elf.iter_sections())
+        content.sections += sections
+        tables.append((first, sections, _read_symbols(elf, sections, first)))
+        content.symbols += tables[-1][2]
+    defined: dict[str, _Symbol] = {}
+    for symbol in content.symbols:
+        if not symbol.is_local and symbol.section != _UNDEFINED:
+            if symbol.name in defined:
+                raise CodegenError(f"two objects define {symbol.name}")
+            defined[symbol.name] = symbol
+    for first, sections, symbols in tables:
+        resolved = [
+            defined.get(s.name, s) if s.section == _UNDEFINED and s.name else s for s in symbols
+        ]
+        content.fixups += _read_fixups(sections, resolved, first, machine)
+    return content
+
+
+def _read_symbols(elf: ELFFile, sections: list[Section], first: int) -> list[_Symbol]:
     """The symbol table, unpacked here: pyelftools needs 30 us for each of thousands of entries."""
     table = elf.get_section_by_name(".symtab")
     if table is None:
@@ -100,15 +141,18 @@ def _read_symbols(elf: ELFFile, sections: list[Section]) -> list[_Symbol]:
     symbols = []
     for name, info, _, section, value, _ in struct.iter_unpack("<IBBHQQ", table.data()):
         text = names[name : names.index(b"\0", name)].decode()
-        if info & 15 == 6:  # STT_TLS
+        if info & 15 == _STT_TLS:
             raise CodegenError(f"{text} is thread-local data, which an image cannot hold")
-        if section >= _SHN_FIRST_RESERVED and info & 15 != 4:  # STT_FILE is always absolute
+        if section >= _SHN_FIRST_RESERVED and info & 15 != _STT_FILE:
             raise CodegenError(f"{text} is a common or absolute symbol, which has no place")
-        symbols.append(_Symbol(text, section, value))
+        number = first + section if 0 < section < _SHN_FIRST_RESERVED else _UNDEFINED
+        symbols.append(_Symbol(text, number, value, info >> 4 == _STB_LOCAL))
     return symbols
 
 
-def _read_fixups(sections: list[Section], symbols: list[_Symbol], machine: Machine) -> list[_Fixup]:
+def _read_fixups(
+    sections: list[Section], symbols: list[_Symbol], first: int, machine: Machine
+) -> list[_Fixup]:
     fixups = []
     for section in sections:
         if section["sh_type"] == "SHT_REL":
@@ -118,7 +162,7 @@ def _read_fixups(sections: list[Section], symbols: list[_Symbol], machine: Machi
         for offset, info, addend in struct.iter_unpack("<QQq", section.data()):
             symbol = symbols[info >> 32]
             rule = machine.rule(info & 0xFFFFFFFF, symbol.name)
-            fixups.append(_Fixup(section["sh_info"], offset, rule, symbol, addend))
+            fixups.append(_Fixup(first + section["sh_info"], offset, rule, symbol, addend))
     return fixups
 
 
@@ -128,12 +172,12 @@ def _is_kept(section: Section) -> bool:
     )
 
 
-def _lay_out(sections: list[Section], fixups: list[_Fixup], machine: Machine) -> _Layout:
+def _lay_out(sections: list[Section | None], fixups: list[_Fixup], machine: Machine) -> _Layout:
     text, constant, relocated = _classify(sections)
     image = bytearray()
     base: dict[int, int] = {}
     _place(image, base, text)
-    external = [f for f in fixups if f.symbol.section == _SHN_UNDEF]
+    external = [f for f in fixups if f.symbol.section == _UNDEFINED]
     stubs = dict.fromkeys(f.symbol for f in external if f.rule.operand is Operand.CALLEE)
     _align(image, machine.stub_bytes)
     stubs_start = len(image)
@@ -157,13 +201,15 @@ def _lay_out(sections: list[Section], fixups: list[_Fixup], machine: Machine) ->
 _Numbered = list[tuple[int, Section]]
 
 
-def _classify(sections: list[Section]) -> tuple[_Numbered, _Numbered, _Numbered]:
+def _classify(
+    sections: list[Section | None],
+) -> tuple[_Numbered, _Numbered, _Numbered]:
     """Executable, constant, and relocated-then-constant sections; refuses all others."""
     text: _Numbered = []
     constant: _Numbered = []
     relocated: _Numbered = []
     for number, section in enumerate(sections):
-        if not _is_kept(section):
+        if section is None or not _is_kept(section):
             continue
         flags = section["sh_flags"]
         if flags & _SHF_EXECINSTR and not flags & _SHF_WRITE:
@@ -253,7 +299,7 @@ def _write_stubs(layout: _Layout, machine: Machine) -> None:
 def _find_exports(
     symbols: list[_Symbol], layout: _Layout, exports: Iterable[str]
 ) -> Mapping[str, int]:
-    defined = {s.name: layout.address(s) for s in symbols if s.name}
+    defined = {s.name: layout.address(s) for s in symbols if not s.is_local}
     found = {}
     for name in exports:
         address = defined.get(name)

@@ -1,13 +1,15 @@
 """`neff/link.py`: layout, relocations of both machines, and refusals that name what they refuse."""
 
+import ctypes
 import struct
 
 import pytest
 
 from neuron_compile.errors import CodegenError
 from neuron_compile.neff.check import check_image
-from neuron_compile.neff.compile_object import compile_object
+from neuron_compile.neff.compile_object import compile_object, compile_objects
 from neuron_compile.neff.link import link
+from neuron_compile.runtime.image import LoadedImage
 from tests.neff.elf import AARCH64, ALLOC, EXECUTE, TLS, WRITE, X86_64, Section, build
 
 TEXT = ".text"
@@ -58,6 +60,59 @@ def test_parts_never_share_a_page():
 def test_equal_objects_give_equal_images():
     made = compile_object(COMPILED, ["run"])
     assert link(made, ["run"]) == link(made, ["run"])
+
+
+CALLER = """module {
+  llvm.func @kernel(!llvm.ptr, i64)
+  llvm.func @other(!llvm.ptr)
+  llvm.func @run(%p: !llvm.ptr) {
+    %n = llvm.mlir.constant(5 : i64) : i64
+    llvm.call @kernel(%p, %n) : (!llvm.ptr, i64) -> ()
+    llvm.call @other(%p) : (!llvm.ptr) -> ()
+    llvm.return
+  }
+}"""
+KERNEL = """module {
+  llvm.mlir.global internal constant @local(7 : i64) : i64
+  llvm.func internal @helper(%n: i64) -> i64 {
+    %at = llvm.mlir.addressof @local : !llvm.ptr
+    %v = llvm.load %at : !llvm.ptr -> i64
+    %r = llvm.mul %n, %v : i64
+    llvm.return %r : i64
+  }
+  llvm.func @kernel(%p: !llvm.ptr, %n: i64) {
+    %r = llvm.call @helper(%n) : (i64) -> i64
+    %to = llvm.load %p : !llvm.ptr -> !llvm.ptr
+    llvm.store %r, %to : i64, !llvm.ptr
+    llvm.return
+  }
+}"""
+# The same names of internal functions and data as in KERNEL.
+OTHER = KERNEL.replace("@kernel(%p: !llvm.ptr, %n: i64)", "@other(%p: !llvm.ptr)").replace(
+    "%r = llvm.call @helper(%n)",
+    "%at = llvm.load %p : !llvm.ptr -> !llvm.ptr\n"
+    "    %n = llvm.load %at : !llvm.ptr -> i64\n    %r = llvm.call @helper(%n)",
+)
+
+
+def test_objects_call_each_other_and_keep_their_internal_names_apart():
+    modules = [(CALLER, ["run"]), (KERNEL, ["kernel"]), (OTHER.replace("7 :", "3 :"), ["other"])]
+    objects = compile_objects(modules, threads=2)
+    assert objects == [compile_object(*module) for module in modules]
+    image = link(objects, ["run"])
+    check_image(image, 4096)
+    assert image.got == ()
+    result = ctypes.c_int64(0)
+    loaded = LoadedImage(image)
+    table = (ctypes.c_void_p * 1)(ctypes.addressof(result))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.entry("run"))(ctypes.addressof(table))
+    assert result.value == 5 * 7 * 3
+
+
+def test_two_definitions_of_one_name_are_refused():
+    objects = [compile_object(KERNEL, ["kernel"])] * 2
+    with pytest.raises(CodegenError, match=r"two objects define .*kernel"):
+        link(objects, [])
 
 
 # kind, the value of the patched field given P (place), S (symbol), G (slot), GOT

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from neuron_compile.errors import ExecutionError
+from neuron_compile.neff import compile_object
 from neuron_compile.runtime import symbols
 from neuron_compile.runtime.executable import Executable
 from tests.runtime.programs import scale
@@ -26,6 +27,10 @@ def test_known_functions_have_addresses(name):
 def test_other_functions_are_never_looked_up(name):
     with pytest.raises(ExecutionError, match="may not call"):
         symbols.resolve(name)
+
+
+def test_whatever_llvm_may_call_is_known_to_the_loader():
+    assert set(compile_object._IMPLICIT_EXTERNALS) <= set(symbols._LIBRARY)
 
 
 def test_a_function_this_machine_lacks_is_named(monkeypatch):
