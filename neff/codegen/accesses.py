@@ -35,7 +35,7 @@ class Trace:
 
     accesses: list[Access] = field(default_factory=list)
     reductions: list[tuple[Node, Indices]] = field(default_factory=list)
-    reached: dict[Node, Indices] = field(default_factory=dict)
+    uses: list[tuple[Node, Indices]] = field(default_factory=list)  # leaves
 
     def offsets(self) -> list[Index]:
         return [a.offset for a in self.accesses]
@@ -54,8 +54,8 @@ class Tracer:
         if (node, at) in self._seen:
             return
         self._seen.add((node, at))
-        self.trace.reached.setdefault(node, at)
         if self.leaves(node):
+            self.trace.uses.append((node, at))
             self.trace.accesses.append(Access(linear(at, node.tensor.strides), times, inner))
             return
         if node.op in RULES:

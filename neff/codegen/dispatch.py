@@ -6,6 +6,7 @@ pulled has a loop kernel.
 
 from __future__ import annotations
 
+from neuron_compile.neff.codegen.contract import contract_kernels
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import loop_kernels
 from neuron_compile.neff.codegen.program import Group
@@ -14,4 +15,6 @@ from neuron_compile.neff.target import Target
 
 def generate(group: Group, target: Target) -> list[Kernel]:
     """Kernels that together compute all results of the group."""
+    if group.kind == "contract":
+        return contract_kernels(group, group.name, target)
     return loop_kernels(group, group.name, target)

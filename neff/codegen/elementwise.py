@@ -22,19 +22,41 @@ def compute_elem(tensor: Tensor) -> str:
     return "f32" if tensor.elem in NARROW_FLOATS else tensor.signless
 
 
-def widen(e: Emitter, value: Val) -> Val:
-    """A loaded value in its compute type."""
-    return e.cast("arith.extf", value, "f32") if value.elem in NARROW_FLOATS else value
+def widen(e: Emitter, value: Val, tensor: Tensor) -> Val:
+    """A value as it lies in memory, in its compute type."""
+    if tensor.elem == "bf16":
+        wide = e.cast("arith.extui", value, "i32")
+        return e.bitcast(e.binary("arith.shli", wide, e.const("i32", 16, wide.lanes)), "f32")
+    return e.cast("arith.extf", value, "f32") if tensor.elem == "f16" else value
 
 
 def narrow(e: Emitter, value: Val, tensor: Tensor) -> Val:
     """A computed value in the type that memory holds."""
-    return e.cast("arith.truncf", value, tensor.elem) if tensor.elem in NARROW_FLOATS else value
+    if tensor.elem == "bf16":
+        return to_bfloat16(e, value)
+    return e.cast("arith.truncf", value, "f16") if tensor.elem == "f16" else value
+
+
+def to_bfloat16(e: Emitter, value: Val) -> Val:
+    """Bits (i16) of the bfloat16 nearest to an f32 (or f64 by way of f32, as in PyTorch), ties to even.
+
+    In integers: the processor's instruction for it (vcvtneps2bf16) would flush denormals to zero.
+    """
+    if value.elem == "f64":
+        value = e.cast("arith.truncf", value, "f32")
+    lanes = value.lanes
+    bits = e.bitcast(value, "i32")
+    sixteen = e.const("i32", 16, lanes)
+    odd = e.binary("arith.andi", e.binary("arith.shrui", bits, sixteen), e.const("i32", 1, lanes))
+    rounded = e.add(bits, e.add(odd, e.const("i32", 0x7FFF, lanes)))
+    quiet = e.binary("arith.ori", bits, e.const("i32", 0x00400000, lanes))
+    kept = e.select(e.compare("uno", value, value), quiet, rounded)
+    return e.cast("arith.trunci", e.binary("arith.shrui", kept, sixteen), "i16")
 
 
 def round_to(e: Emitter, value: Val, tensor: Tensor) -> Val:
     """Round to the precision of `tensor`, staying in the compute type."""
-    return widen(e, narrow(e, value, tensor))
+    return widen(e, narrow(e, value, tensor), tensor)
 
 
 Rule = Callable[[Emitter, Node, Sequence[Val]], Val]
@@ -197,7 +219,7 @@ def convert(e: Emitter, value: Val, source: Tensor, target: Tensor) -> Val:
             value = e.cast("arith.extf", value, to)
         elif bits_of(to) < bits_of(value.elem):
             if target.elem in NARROW_FLOATS:  # one rounding, straight from f64
-                return widen(e, e.cast("arith.truncf", value, target.elem))
+                return widen(e, narrow(e, value, target), target)
             value = e.cast("arith.truncf", value, to)
         return round_to(e, value, target) if target.elem in NARROW_FLOATS else value
     if value.is_float:
@@ -207,7 +229,7 @@ def convert(e: Emitter, value: Val, source: Tensor, target: Tensor) -> Val:
             target.elem in NARROW_FLOATS and bits_of(value.elem) > 16
         ):  # exact in f64 up to 53 bits, then one rounding
             op = "arith.uitofp" if source.unsigned or source.elem == "i1" else "arith.sitofp"
-            return widen(e, e.cast("arith.truncf", e.cast(op, value, "f64"), target.elem))
+            return round_to(e, e.cast(op, value, "f64"), target)
         op = "arith.uitofp" if source.unsigned or source.elem == "i1" else "arith.sitofp"
         return round_to(e, e.cast(op, value, to), target)
     if bits_of(to) > bits_of(value.elem):
@@ -242,8 +264,7 @@ def _bitcast(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     source, target = node.operands[0].tensor, node.tensor
     if bits_of(source.signless) != bits_of(target.signless):
         raise CodegenError(f"bitcast_convert from {source.elem} to {target.elem} changes the width")
-    stored = narrow(e, v[0], source)
-    return widen(e, e.bitcast(stored, target.signless))
+    return widen(e, e.bitcast(narrow(e, v[0], source), target.stored), target)
 
 
 def _reduce_precision(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
@@ -252,9 +273,12 @@ def _reduce_precision(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     elem = formats.get((exponent, mantissa))
     if elem is None:
         raise CodegenError(f"reduce_precision to e{exponent}m{mantissa} has no kernel")
-    if elem == v[0].elem or bits_of(elem) >= bits_of(v[0].elem):
-        return v[0]
-    return e.cast("arith.extf", e.cast("arith.truncf", v[0], elem), v[0].elem)
+    value = v[0]
+    if bits_of(elem) >= bits_of(value.elem):
+        return value
+    through = Tensor(node.shape, elem, node.tensor.strides)
+    rounded = round_to(e, value, through) if elem in NARROW_FLOATS else e.cast("arith.truncf", value, elem)
+    return e.cast("arith.extf", rounded, value.elem) if rounded.elem != value.elem else rounded
 
 
 def _unary(rule: Callable[[Emitter, Val], Val]) -> Rule:

@@ -299,6 +299,12 @@ class Emitter:
     def bitcast(self, a: Val, elem: str) -> Val:
         return a if a.elem == elem else self.cast("arith.bitcast", a, elem)
 
+    def bitcast_lanes(self, a: Val, elem: str, lanes: int) -> Val:
+        """The same bits as a vector of other elements."""
+        return self.pure(
+            f"llvm.bitcast {a.name} : {a.type} to {type_text(elem, lanes)}", (a,), elem, lanes
+        )
+
     def shuffle(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
         return self.pure(
             f"vector.shuffle {a.name}, {b.name} [{', '.join(map(str, picks))}] : {a.type}, {b.type}",

@@ -60,9 +60,7 @@ class Evaluator:
         self.values: dict[Var, Val] = {}  # open loops
         self.lane: Lane | None = None
         self.buffers: dict[Node, RowBuffer] = {}
-        self.bound: dict[
-            tuple[Node, Indices], Val
-        ] = {}  # values given from outside, e.g. a contraction's result
+        self.fixed: dict[Node, Val] = {}  # nodes used at one index only: their value there
         self._runtimes: dict[str, Val] = {}
         self._memo: dict[tuple[Node, Indices, str], Val] = {}
         self.reduced: dict[tuple[int, Indices, str], tuple[Val, ...]] = {}
@@ -76,6 +74,10 @@ class Evaluator:
         self._fresh = 0
 
     # -- scopes ----------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Drop remembered values: those of `fixed` nodes have changed."""
+        self._memo.clear()
 
     def fresh_var(self, extent: int, *, is_lane: bool = False) -> Var:
         self._fresh += 1
@@ -255,7 +257,7 @@ class Evaluator:
 
     def value(self, node: Node, at: Indices, mask: Val | None = None) -> Val:
         """The node's element at `at` in its compute type. Where `mask` is false `at` may be out of range."""
-        given = self.bound.get((node, at))
+        given = self.fixed.get(node)
         if given is not None:
             return given
         key = (node, at, mask.name if mask else "")
@@ -300,8 +302,8 @@ class Evaluator:
         tensor = node.tensor
         offset = linear(at, tensor.strides)
         span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)) + 1
-        raw = self.load_offset(base, offset, tensor.signless, span, mask, constant=constant)
-        return widen(self.e, raw)
+        raw = self.load_offset(base, offset, tensor.stored, span, mask, constant=constant)
+        return widen(self.e, raw, tensor)
 
     def load_offset(
         self,

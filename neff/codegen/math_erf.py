@@ -1,13 +1,18 @@
-"""The error function.
+"""The error function, its complement and its inverse.
 
-In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists.
-Method: erf a = 1 - e**-g(a) with g = -log(erfc a), a smooth function: one polynomial and one e**r - 1.
+In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists. Methods:
+erf a = 1 - e**-g(a) with the smooth function g = -log(erfc a); erfc by a fit of e**(x*x) erfc(x) (M. M.
+Shepherd and J. G. Laframboise, Math. Comp. 36, 1981); erf_inv in terms of -log(1 - x*x) (M. Giles,
+"Approximating the erfinv function", GPU Computing Gems, 2011).
 """
 
 from __future__ import annotations
 
 from neuron_compile.neff.codegen.math_exp import EXP_TAIL, LN2_PARTS, LOG2_E
-from neuron_compile.neff.codegen.math_expr import Expr, at_most, fma
+from neuron_compile.neff.codegen.math_exp import exp
+from neuron_compile.neff.codegen.math_expr import INFINITY, NAN, Expr, at_most, fma, where
+from neuron_compile.neff.codegen.math_log import log
+from neuron_compile.neff.codegen.math_pair import exact_product
 
 # -log(erfc a) / a - 1 for 0 <= a <= 4 (f32), 6 (f64); error in terms of erf a 2**-27.8, 2**-56.3.
 _G_TAIL = {
@@ -31,6 +36,75 @@ _G_TAIL = {
 # Here erf rounds to 1.
 _ONE = {"f32": 4.0, "f64": 6.0}
 
+# (x + c) e**(x*x) erfc(x) in powers of t = (x - c) / (x + c), c = _ERFC_CENTRE, up to _ERFC_ZERO;
+# relative error 2**-25.7, 2**-54.0 (the leading coefficient's rounding).
+_ERFC_CENTRE = {"f32": 2.0, "f64": 4.0}
+_ERFC_FIT = {
+    "f32": (
+        1.0215827226638794, -0.6871606707572937, 0.279470831155777, -0.03644230589270592,
+        -0.021496186032891273, 0.006480651441961527, 0.0030315506737679243,
+        -0.0008508072351105511, -0.0005600753938779235, 7.047866529319435e-05,
+        6.846873293397948e-05,
+    ),
+    "f64": (
+        1.095995661000491, -0.976548729080882, 0.7732087022652567, -0.5408538313132462,
+        0.33085158787690744, -0.17401093723942562, 0.07638151493354312, -0.026370053348038356,
+        0.006112055382430428, -0.00028095882009641384, -0.0004550508811736054,
+        0.00017681279145012905, -3.6426038135696075e-06, -1.8861842969823076e-05,
+        4.714108420926333e-06, 1.4293161166226046e-06, -8.796585764309423e-07,
+        -8.809819916191394e-08, 1.5924342029561932e-07, 1.7443962869483557e-08,
+        -3.60161990372713e-08, -1.112277040309419e-08, 6.08313679860704e-09, 3.0479426508665053e-09,
+    ),
+}  # fmt: skip
+# Here erfc rounds to 0.
+_ERFC_ZERO = {"f32": 10.1, "f64": 27.3}
+
+# erf_inv(x) / x by pieces: (upper end of w, centre, coefficients). The first is in powers of
+# w - centre, the others of sqrt(w) - centre; relative errors 2**-24.6, 2**-54.3 and below.
+_INVERSE_PIECES = {
+    "f32": (
+        (5.0, 2.5, (
+            1.5014094114303589, 0.24664027988910675, -0.004177669063210487, -0.0012527556391432881,
+            0.00021857804676983505, -4.943505246046698e-06, -3.5238931559433695e-06,
+            4.5995693653821945e-07, 2.8208974711674273e-08, -8.237201143401762e-09,
+        )),
+        (INFINITY, 3.125, (
+            2.958320140838623, 1.0037187337875366, 0.007048930507153273, -0.005301015451550484,
+            0.0037817887496203184, -0.0025224818382412195, 0.0013113023014739156,
+            -0.000318784499540925, -0.00017463022959418595, 0.00012585698277689517,
+        )),
+    ),
+    "f64": (
+        (6.25, 3.125, (
+            1.6536545626831027, 0.24015818242558834, -0.006033670871427535, -0.0007407025341546617,
+            0.00018673420802308674, -1.3882523393802244e-05, -1.3654691820149606e-06,
+            4.2347881650575895e-07, -2.9070385339882606e-08, -4.1126601388797265e-09,
+            1.0512199913137448e-09, -5.414319002698999e-11, -1.297758161830952e-11,
+            2.6305773230819608e-12, -8.101034593420341e-14, -4.003030356164065e-14,
+            6.567514335771526e-15, -3.807197926512268e-17, -1.2699520772446893e-16,
+            1.5404613337484402e-17, 9.290323392464857e-19, -3.425830691112578e-19,
+            7.718823767198455e-21, 3.1020625443980307e-21, -1.5431626988933287e-22,
+        )),
+        (16.0, 3.25, (
+            3.0838856104922208, 1.0052589676941652, 0.005370914553541668, -0.0037512085082223342,
+            0.002491442098208165, -0.0016882755351980067, 0.0009532893435647467,
+            -0.00035503782083338113, 2.4031427682584085e-05, 6.828719249773533e-05,
+            -4.731980859350204e-05, 1.246461306813241e-05, 2.928095956114283e-06,
+            -3.984401676176062e-06, 1.4947201297989978e-06, -2.996677915914212e-08,
+            -2.676895064826346e-07, 1.3384908856539523e-07, -7.043455909418718e-10,
+            -1.620844041384561e-08,
+        )),
+        (INFINITY, 5.0, (
+            4.849906401408584, 1.0103004648645455, -0.00013871931836514359, -0.0002150301198402602,
+            7.599527753668361e-05, -1.9681770517844217e-05, 4.526058948281466e-06,
+            -9.930304576390858e-07, 2.2901813072454964e-07, -6.755303603857605e-08,
+            2.912117247143131e-08, -1.5260110945319095e-08, 7.645840734468118e-09,
+            -3.466982931019907e-09, 1.4898848965510435e-09, -4.3940072472204697e-10,
+            -2.2833746234896363e-11, 4.314643994695897e-11,
+        )),
+    ),
+}  # fmt: skip
+
 
 def erf(x: Expr) -> Expr:
     fmt = x.format
@@ -46,3 +120,28 @@ def erf(x: Expr) -> Expr:
     q = fma(r * r, r.polynomial(tail), r)
     power = ((t.bits() << fmt.mantissa) + fmt.one).as_float(fmt.elem)
     return fma(q, power, 1.0 - power).with_sign_of(x)
+
+
+def erfc(x: Expr) -> Expr:
+    """1 - erf x, precise also where it is small; 2 - erfc(-x) for negative x."""
+    elem = x.format.elem
+    centre = _ERFC_CENTRE[elem]
+    a = at_most(abs(x), _ERFC_ZERO[elem])
+    reciprocal = 1.0 / (a + centre)
+    scaled = ((a - centre) * reciprocal).polynomial(_ERFC_FIT[elem]) * reciprocal
+    square = exact_product(a, a)
+    value = scaled * exp(-square.high, -square.low, nonpositive=True)
+    return where(x < 0.0, 2.0 - value, value)
+
+
+def erf_inv(x: Expr) -> Expr:
+    """The y with erf y = x: +-inf at +-1, NaN beyond."""
+    w = -log(fma(-x, x, 1.0))
+    first, *others = _INVERSE_PIECES[x.format.elem]
+    result = (w - first[1]).polynomial(first[2])
+    end, root = first[0], w.square_root()
+    for following, centre, coefficients in others:
+        result = where(w >= end, (root - centre).polynomial(coefficients), result)
+        end = following
+    result = where(abs(x).equals(1.0), INFINITY, result) * x
+    return where(abs(x) > 1.0, NAN, result)

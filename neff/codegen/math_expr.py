@@ -35,6 +35,10 @@ class FloatFormat:
         return 1.5 * 2.0**self.mantissa
 
     @property
+    def magic_bits(self) -> int:
+        return ((self.mantissa + self.bias) << self.mantissa) | (1 << (self.mantissa - 1))
+
+    @property
     def sign(self) -> int:
         return 1 << (self.bits - 1)
 

@@ -1,4 +1,4 @@
-"""Logarithms, and the inverse hyperbolic functions made of them.
+"""Logarithms.
 
 In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists; NaN below
 the domain, -inf at its edge. Method: x = 2**k * m with m in [3/4, 3/2), log x = k ln 2 + log1p(m - 1),
@@ -96,14 +96,11 @@ def _split_with_instructions(x: Expr) -> tuple[Expr, Expr]:
     return call("getexp", x) - call("getexp", m), m
 
 
-def _finish(x: Expr, result: Expr) -> Expr:
-    """The values of a logarithm at 0, inf, NaN and below 0, where x does not reach the kernel."""
+def _finish(x: Expr, edge: float, result: Expr) -> Expr:
+    """`result`, but -inf at the edge of the domain, NaN below it, and x itself for inf and NaN."""
     result = where(x < INFINITY, result, x)
-    return where(
-        x > 0.0,
-        result,
-        where(x.equals(0.0), x.constant(-INFINITY), where(x < 0.0, x.constant(NAN), x)),
-    )
+    below = where(x < edge, x.constant(NAN), x)
+    return where(x > edge, result, where(x.equals(edge), x.constant(-INFINITY), below))
 
 
 def log(x: Expr) -> Expr:
@@ -115,7 +112,7 @@ def log(x: Expr) -> Expr:
 
     if _has_mantissa_instructions(x):
         return combine(*_split_with_instructions(x))
-    return _finish(x, combine(*split(x)))
+    return _finish(x, 0.0, combine(*split(x)))
 
 
 def log2(x: Expr) -> Expr:
@@ -134,25 +131,25 @@ def log2(x: Expr) -> Expr:
     if _has_mantissa_instructions(x):
         k, m = _split_with_instructions(x)
         return where(abs(k) < INFINITY, combine(k, m), k)
-    return _finish(x, combine(*split(x)))
+    return _finish(x, 0.0, combine(*split(x)))
 
 
-def log1p(x: Expr) -> Expr:
-    """log(1 + x). The mantissa of the unrounded 1 + x is x 2**-k + (2**-k - 1), rounded once."""
+def log1p(x: Expr, low: Expr | None = None) -> Expr:
+    """log(1 + x), or log(1 + x + low) for a correction `low` below an ulp of x.
+
+    The mantissa of the unrounded 1 + x is x * 2**-k + (2**-k - 1), rounded once.
+    """
     fmt = x.format
-    high, low = LN2_PARTS[fmt.elem]
+    high_ln2, low_ln2 = LN2_PARTS[fmt.elem]
     u = x + 1.0
     offset = _offset_bits(u)
     k = _exponent(offset, x)
     inverse = (fmt.one - (offset & -(1 << fmt.mantissa))).as_float(fmt.elem)  # 2**-k
+    f = fma(x, inverse, inverse - 1.0)
     # For large x the 1 is lost anyway, and 2**-k is no normal number at the very end.
-    f = where(
-        x > 2.0 ** (fmt.mantissa + 3), _mantissa(offset, x) - 1.0, fma(x, inverse, inverse - 1.0)
-    )
-    result = fma(k, high, fma(k, low, log1p_tail(f)) + f).with_sign_of(x)
-    result = where(x < INFINITY, result, x)
-    return where(
-        x > -1.0,
-        result,
-        where(x.equals(-1.0), x.constant(-INFINITY), where(x < -1.0, x.constant(NAN), x)),
-    )
+    f = where(x > 2.0 ** (fmt.mantissa + 3), _mantissa(offset, x) - 1.0, f)
+    tail = log1p_tail(f)
+    if low is not None:
+        tail = tail + low / u
+    result = fma(k, high_ln2, fma(k, low_ln2, tail) + f).with_sign_of(x)
+    return _finish(x, -1.0, result)

@@ -39,6 +39,11 @@ class Tensor:
         return self.elem[1:] if self.elem.startswith("ui") else self.elem
 
     @property
+    def stored(self) -> str:
+        """Element type in memory. bfloat16 travels as bits: not every target has operations on it."""
+        return "i16" if self.elem == "bf16" else self.signless
+
+    @property
     def unsigned(self) -> bool:
         return self.elem.startswith("ui")
 

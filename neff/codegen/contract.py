@@ -1,0 +1,165 @@
+"""Kernels for `contract` groups: choose the operands' roles, put A in memory, fuse or split the epilogue.
+
+In: a `Group` with one dot_general or convolution. Out: its kernels. What the matrix-product kernel
+cannot take in stride is computed by loop kernels before or after it, through scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
+from neuron_compile.neff.codegen.elementwise import compute_elem
+from neuron_compile.neff.codegen.epilogue import Inverse, invert
+from neuron_compile.neff.codegen.gemm import GemmKernel, is_paired, lane_cost, tile_time
+from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
+from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.loops import Root, kernels_of, loop_kernels
+from neuron_compile.neff.codegen.macs import CONTRACTIONS
+from neuron_compile.neff.codegen.memory_plan import tensor_bytes
+from neuron_compile.neff.codegen.program import Group, Node, Tensor
+from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
+from neuron_compile.neff.target import Target
+
+
+def contract_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
+    """Falls back to pulling where the product is too small for panels."""
+    node = next(n for n in group.nodes() if n.op in CONTRACTIONS)
+    if not _pays(contraction_of(node)):
+        return loop_kernels(group, name, target)
+    return _Contract(group, node, name, target).kernels()
+
+
+def _pays(c: Contraction) -> bool:
+    """Packing a panel must be worth it: several rows use each packed element."""
+    return c.m >= 4 and c.n >= 4 and c.k >= 4
+
+
+class _Contract:
+    """One group's kernels in order: A's copy, the product, what could not be fused."""
+
+    def __init__(self, group: Group, node: Node, name: str, target: Target) -> None:
+        self.node, self.name, self.target = node, name, target
+        self.leaves = {p: i for i, p in enumerate(group.parameters)}
+        first = len(self.leaves)
+        outputs = zip(group.results, group.outputs, strict=True)
+        self.roots = [Root(n, o, first + i) for i, (n, o) in enumerate(outputs) if o.size]
+        self.next_pointer = first + len(group.results)
+        self.scratch: list[int] = []
+
+    def kernels(self) -> list[Kernel]:
+        inverses = [(r, invert(r.node, self.node, self.leaves.__contains__)) for r in self.roots]
+        fused = [(r, i) for r, i in inverses if i is not None]
+        after = [r for r, i in inverses if i is None]
+        stored = dict(self.leaves)
+        if after:
+            root = self._scratch_root(self.node, self.node.tensor)
+            itself = invert(self.node, self.node, self.leaves.__contains__)
+            if itself is None:
+                raise AssertionError("a tensor is always its own inverse")
+            fused.append((root, itself))
+            stored[self.node] = root.number
+        c = self._roles(fused)
+        before: list[Kernel] = []
+        if not reads_in_place(c, self.leaves, self.target):
+            before, c = self._copy_a(c)
+        made = [
+            *before,
+            GemmKernel(c, fused, self.leaves, self.name, self.target).kernel(),
+            *kernels_of(after, stored, f"{self.name}_after", self.target),
+        ]
+        return [replace(made[0], scratch=tuple(self.scratch)), *made[1:]]
+
+    def _scratch_root(self, node: Node, output: Tensor) -> Root:
+        number = self.next_pointer + len(self.scratch)
+        self.scratch.append(tensor_bytes(output))
+        return Root(node, output, number)
+
+    def _copy_a(self, c: Contraction) -> tuple[list[Kernel], Contraction]:
+        """A copy of A with k contiguous, in the type that the product reads."""
+        elem = "bf16" if is_paired(c, self.target) else _computed_elem(c)
+        strides = _k_last(c)
+        root = self._scratch_root(c.a, Tensor(c.a.shape, elem, strides))
+        kernels = kernels_of([root], self.leaves, f"{self.name}_a", self.target)
+        copy = Node("copy", (), root.output)
+        self.leaves[copy] = root.number
+        lhs, rhs = c.spec.nodes[0].operands
+        operands = (copy, rhs) if c.first_is_a else (lhs, copy)
+        swap = c.node.op == "stablehlo.dot_general" and not c.first_is_a
+        return kernels, contraction_of(self.node, swap=swap, operands=operands)
+
+    def _roles(self, fused: Sequence[tuple[Root, Inverse]]) -> Contraction:
+        """Which operand is A: by the product's time, scattered stores, and copies of A."""
+        choices = [contraction_of(self.node)]
+        if self.node.op == "stablehlo.dot_general":
+            choices.append(contraction_of(self.node, swap=True))
+        return min(choices, key=lambda c: self._time(c, fused))
+
+    def _time(self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]) -> float:
+        """Estimated cycles for one batch entry."""
+        time = tile_time(c, self.target)
+        if not reads_in_place(c, self.leaves, self.target):
+            time += 0.5 * c.m * c.k
+        n = domain.variable(c.n)
+        batch = tuple(of(domain.variable(x)) for x in c.batch)
+        row = of(domain.variable(c.m))
+        for root, inverse in fused:
+            where = inverse.root_at(c.at(batch, row, of(n)))
+            time += c.m * c.n * lane_cost(linear(where, root.output.strides), n)
+        return time
+
+
+def _computed_elem(c: Contraction) -> str:
+    return compute_elem(c.node.tensor)
+
+
+def _k_last(c: Contraction) -> tuple[int, ...]:
+    """Strides of A's copy: the dimensions that vary with k innermost, in the order of k."""
+    k = [domain.variable(n) for n in c.reduced]
+    zero = tuple(Index(0) for _ in c.batch)
+    at = c.position(zero, unravel(Index(0), c.rows), (Index(0),) * len(c.columns))
+    source = c.spec.sources(at, tuple(of(v) for v in k))[0 if c.first_is_a else 1]
+    order: list[int] = []
+    for v in reversed(k):
+        order += [d for d, i in enumerate(source.indices) if v in i.variables()]
+    order += [d for d in reversed(range(len(c.a.shape))) if d not in order]
+    strides = [1] * len(order)
+    step = 1
+    for d in order:
+        strides[d] = step
+        step *= max(c.a.shape[d], 1)
+    return tuple(strides)
+
+
+def reads_in_place(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
+    """Whether the product can read A where it lies: an affine access in the right element type."""
+    m, k = domain.variable(c.m), domain.variable(c.k)
+    batch = tuple(of(domain.variable(x)) for x in c.batch)
+    source = c.a_source(batch, of(m), of(k))
+    if source.conditions:
+        return False
+    leaf, at = _leaf_below(source.operand, source.indices, leaves)
+    if leaf is None:
+        return False
+    offset = linear(at, leaf.tensor.strides)
+    if any(not isinstance(a, Var) for a, _ in offset.terms):
+        return False
+    if is_paired(c, target):
+        return leaf.elem == "bf16" and offset.coefficient(k) == 1 and leaf is source.operand
+    return leaf.tensor.signless == _computed_elem(c)
+
+
+def _leaf_below(
+    top: Node, at: Indices, leaves: Mapping[Node, int]
+) -> tuple[Node | None, Indices]:
+    """The materialised tensor seen through views, and the index in it."""
+    while top not in leaves:
+        if top.op not in PERMUTATIONS:
+            return None, at
+        source = PERMUTATIONS[top.op](top, at)
+        top, at = source.operand, source.indices
+    return top, at
+
+

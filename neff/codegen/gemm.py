@@ -1,0 +1,340 @@
+"""The matrix-product kernel: packed panels of B, register tiles of C, an epilogue evaluated on each tile.
+
+In: a `Contraction` whose A lies in memory, and the roots to store. Out: one kernel. A task is a panel of columns
+of one batch entry, over a chunk of rows. Sums are in f32 for f32 and narrower floats, exact for integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.contraction import Contraction
+from neuron_compile.neff.codegen.elementwise import convert, narrow
+from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
+from neuron_compile.neff.codegen.epilogue import Inverse
+from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
+from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
+from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.loops import Root
+from neuron_compile.neff.codegen.packing import Packer, PanelLayout
+from neuron_compile.neff.codegen.program import Node, Tensor
+from neuron_compile.neff.codegen.views import Indices
+from neuron_compile.neff.target import Target
+
+PANEL_BYTES = 1 << 19  # a packed panel stays in the second-level cache and on the thread's stack
+UNROLL = 4  # steps of k per loop iteration
+ROWS_PER_CHUNK = 512  # rows of one task where there are too few panels for all threads
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A register tile: `rows` x `vectors` accumulators."""
+
+    rows: int
+    vectors: int
+
+
+def compute_tensor(c: Contraction) -> Tensor:
+    """Type of the products and sums."""
+    elem = c.node.elem
+    return Tensor(c.node.shape, "f32" if elem in ("f16", "bf16") else elem, c.node.tensor.strides)
+
+
+def is_paired(c: Contraction, target: Target) -> bool:
+    """Products of bfloat16 pairs by one instruction (AVX512-BF16)."""
+    both = c.a.elem == "bf16" and c.b.elem == "bf16" and c.node.elem in ("bf16", "f32")
+    return both and c.k % 2 == 0 and target.has("avx512_bf16")
+
+
+def vector_lanes(c: Contraction, target: Target) -> int:
+    """Accumulators per vector register."""
+    return target.vector_bytes * 8 // max(bits_of(compute_tensor(c).signless), 32)
+
+
+def tile_shape(c: Contraction, target: Target) -> Shape:
+    """The register tile with the least estimated time."""
+    return min(_shapes(c, target), key=lambda s: _time(c, s, vector_lanes(c, target)))
+
+
+def tile_time(c: Contraction, target: Target) -> float:
+    """Estimated cycles of one batch entry with the best register tile."""
+    lanes = vector_lanes(c, target)
+    return c.k * min(_time(c, s, lanes) for s in _shapes(c, target))
+
+
+def _shapes(c: Contraction, target: Target) -> Iterator[Shape]:
+    """Tiles that leave registers for the row of B and one element of A."""
+    registers = 16 if target.isa == "x86-64-v3" else 32
+    for vectors in (2, 1, 3, 4):
+        for rows in range(min((registers - 1 - vectors) // vectors, c.m), 0, -1):
+            yield Shape(rows, vectors)
+
+
+def _time(c: Contraction, s: Shape, lanes: int) -> float:
+    """Cycles per k: whole tiles and the rest, and packing a panel once for all rows."""
+    panels = -(-c.n // (s.vectors * lanes))
+    whole, rest = divmod(c.m, s.rows)
+    tiles = whole * _step(s.rows, s.vectors) + (_step(rest, s.vectors) if rest else 0.0)
+    return panels * (tiles + 2.0 * s.vectors)
+
+
+def _step(rows: int, vectors: int) -> float:
+    """Two products or two loads per cycle; the latency of a sum where the tile is small."""
+    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0)
+
+
+class GemmKernel:
+    """Writes the kernel."""
+
+    def __init__(
+        self,
+        c: Contraction,
+        roots: Sequence[tuple[Root, Inverse]],
+        leaves: Mapping[Node, int],
+        name: str,
+        target: Target,
+    ) -> None:
+        self.c, self.roots, self.leaves, self.name, self.target = c, roots, leaves, name, target
+        self.computed = compute_tensor(c)
+        self.elem = self.computed.signless
+        self.lanes = vector_lanes(c, target)
+        self.paired = is_paired(c, target)
+        self.tile = tile_shape(c, target)
+        self.width = self.tile.vectors * self.lanes
+        self.e = Emitter(self.lanes, frozenset(target.features))
+        self.v = Evaluator(
+            self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
+        )
+        self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in roots}
+
+    def kernel(self) -> Kernel:
+        c, e = self.c, self.e
+        layout = PanelLayout(self.width, self.lanes, self.elem, self.paired)
+        self.panel = e.local("i16" if self.paired else self.elem, max(1, c.k) * self.width)
+        self.sums = e.local(self.elem, self.tile.rows * self.width)
+        self.packer = Packer(self.v, c, layout, self.computed)
+        panels, chunks = -(-c.n // self.width), self._chunks()
+        batches = prod(c.batch)
+        tasks = batches * chunks * panels
+
+        def body(t: Val, _: tuple[Val, ...]) -> list[Val]:
+            task = domain.variable(tasks)
+            self.v.values[task] = t
+            *batch, chunk, panel = unravel(of(task), (*c.batch, chunks, panels))
+            fixed = tuple(self._variable(i, n) for i, n in zip(batch, c.batch, strict=True))
+            self._task(fixed, self._variable(chunk, chunks), self._variable(panel, panels), panels)
+            return []
+
+        e.loop(Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0), 1, body)
+        text = e.function(self.name, self.target.llvm_attributes())
+        return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
+
+    def _variable(self, index: Index, extent: int) -> Index:
+        """A loop variable that holds an index computed once."""
+        if not index.terms:
+            return index
+        v = domain.variable(extent)
+        self.v.values[v] = self.v.scalar(index)
+        return of(v)
+
+    def _work(self) -> float:
+        per_nanosecond = 2.5 * self.lanes * (2 if self.paired else 1) * 2
+        c = self.c
+        return prod(c.batch) * (c.m * c.n * c.k / per_nanosecond + c.n * c.k * 0.1 + c.m * c.n * 0.2)
+
+    def _chunks(self) -> int:
+        """Cut the rows only where batches and panels are too few to share."""
+        c = self.c
+        panels = prod(c.batch) * -(-c.n // self.width)
+        if panels >= 8 or c.m <= 2 * self.tile.rows:
+            return 1
+        wanted = min(-(-8 // panels), c.m // (2 * self.tile.rows))
+        return max(1, min(wanted, c.m // max(1, c.k // 16, self.tile.rows)))
+
+    # -- one task --------------------------------------------------------------------------------
+
+    def _task(self, batch: Indices, chunk: Index, panel: Index, panels: int) -> None:
+        c, e = self.c, self.e
+        first = panel * self.width
+        rest = c.n % self.width
+        if not rest:
+            self.packer.pack(self.panel, batch, first, self.width, None)
+            self._rows(batch, chunk, first, None)
+            return
+        count = e.index(rest)
+        if panels == 1:
+            self.packer.pack(self.panel, batch, first, self.width, count)
+            self._rows(batch, chunk, first, count)
+            return
+        last = e.compare("eq", self.v.scalar(panel), e.index(panels - 1))
+        whole = e.binary("arith.xori", last, e.const("i1", True))
+        e.when(whole, lambda: self.packer.pack(self.panel, batch, first, self.width, None))
+        e.when(last, lambda: self.packer.pack(self.panel, batch, first, self.width, count))
+        columns = e.select(last, count, e.index(self.width))
+        self._rows(batch, chunk, first, columns)
+
+    def _rows(self, batch: Indices, chunk: Index, first: Index, columns: Val | None) -> None:
+        """All register tiles of the task's rows."""
+        c, e, size = self.c, self.e, self.tile.rows
+        chunks = self._chunks()
+        whole = c.m // size
+        low = e.binary("arith.divui", e.mul(self.v.scalar(chunk), e.index(whole)), e.index(chunks))
+        after = self.v.scalar(chunk + 1)
+        high = e.binary("arith.divui", e.mul(after, e.index(whole)), e.index(chunks))
+
+        def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            block = domain.variable(max(whole, 2))
+            self.v.values[block] = i
+            self._tile(batch, of(block) * size, size, first, columns)
+            return []
+
+        if whole:
+            e.loop(low, high, 1, body)
+        if c.m % size:
+            last = lambda: self._tile(batch, Index(whole * size), c.m % size, first, columns)  # noqa: E731
+            if chunks == 1:
+                last()
+            else:
+                e.when(e.compare("eq", self.v.scalar(chunk), e.index(chunks - 1)), last)
+
+    def _tile(self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None) -> None:
+        sums = self._multiply(batch, row, rows)
+        e = self.e
+        for i, total in enumerate(sums):
+            e.store(total, e.gep(self.sums, i * self.lanes, self.elem))
+        self._epilogue(batch, row, rows, first, columns)
+
+    # -- products --------------------------------------------------------------------------------
+
+    def _multiply(self, batch: Indices, row: Index, rows: int) -> Sequence[Val]:
+        """Sums of a register tile over all of k."""
+        e = self.e
+        count = self.c.k // (2 if self.paired else 1)
+        whole = count // UNROLL * UNROLL
+        zero = e.const(self.elem, 0, self.lanes)
+        sums: Sequence[Val] = (zero,) * (rows * self.tile.vectors)
+
+        def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
+            base = domain.variable(max(count, 2))
+            self.v.values[base] = i
+            return self._steps(batch, row, rows, of(base), UNROLL, carried)
+
+        if whole:
+            sums = e.loop(e.index(0), e.index(whole), UNROLL, body, sums)
+        return self._steps(batch, row, rows, Index(whole), count - whole, sums)
+
+    def _steps(
+        self, batch: Indices, row: Index, rows: int, base: Index, count: int, sums: Sequence[Val]
+    ) -> list[Val]:
+        sums = list(sums)
+        for u in range(count):
+            position = base + u
+            columns = self._panel_row(position)
+            for r in range(rows):
+                a = self._a(batch, row + r, position)
+                for j, b in enumerate(columns):
+                    i = r * self.tile.vectors + j
+                    sums[i] = self._product(a, b, sums[i])
+        return sums
+
+    def _panel_row(self, position: Index) -> list[Val]:
+        """The vectors of B at one k (or pair of k)."""
+        e, v = self.e, self.v
+        elem = "bf16" if self.paired else self.elem
+        lanes = self.lanes * (2 if self.paired else 1)
+        moving = Index(0, position.terms)
+        scale = self.width * (2 if self.paired else 1)
+        base = e.gep(self.panel, v.scalar(moving * scale), elem) if moving.terms else self.panel
+        return [
+            e.load(e.gep(base, position.constant * scale + j * lanes, elem), elem, lanes, constant=False)
+            for j in range(self.tile.vectors)
+        ]
+
+    def _a(self, batch: Indices, row: Index, position: Index) -> Val:
+        """One element (or pair) of A in all lanes."""
+        v, e, c = self.v, self.e, self.c
+        if self.paired:
+            source = c.a_source(batch, row, position * 2)
+            tensor = source.operand.tensor
+            offset = linear(source.indices, tensor.strides)
+            moving = Index(0, offset.terms)
+            base = e.gep(v.bases[source.operand], v.scalar(moving), "i16")
+            pair = e.load(e.gep(base, offset.constant, "i16"), "i32")
+            return e.bitcast_lanes(e.splat(pair, self.lanes), "bf16", 2 * self.lanes)
+        source = c.a_source(batch, row, position)
+        with v.vector(None):
+            value = v.value(source.operand, source.indices)
+        return e.splat(convert(e, value, source.operand.tensor, self.computed), self.lanes)
+
+    def _product(self, a: Val, b: Val, total: Val) -> Val:
+        e = self.e
+        if self.paired:
+            return e.intrinsic(
+                "llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes
+            )
+        if self.elem == "i1":
+            return e.binary("arith.ori", total, e.binary("arith.andi", a, b))
+        if total.is_float:
+            return e.fma(a, b, total)
+        return e.add(total, e.mul(a, b))
+
+    # -- epilogue --------------------------------------------------------------------------------
+
+    def _epilogue(
+        self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None
+    ) -> None:
+        """Row by row, vector by vector: evaluate every root with the sum in place of the contraction."""
+        e, v = self.e, self.v
+
+        def per_row(r: Val, _: tuple[Val, ...]) -> list[Val]:
+            inner = domain.variable(max(rows, 2))
+            v.values[inner] = r
+
+            def per_vector(j: Val, _: tuple[Val, ...]) -> list[Val]:
+                part = domain.variable(self.width)
+                v.values[part] = j
+                self._vector(batch, row + of(inner), of(inner), first, of(part), self._mask(j, columns))
+                return []
+
+            limit = e.index(self.width) if columns is None else columns
+            e.loop(e.index(0), limit, self.lanes, per_vector)
+            return []
+
+        e.loop(e.index(0), e.index(rows), 1, per_row)
+
+    def _mask(self, j: Val, columns: Val | None) -> Val | None:
+        if columns is None:
+            return None
+        e = self.e
+        return e.compare("slt", e.lane_ids(self.lanes), e.splat(e.sub(columns, j), self.lanes))
+
+    def _vector(
+        self, batch: Indices, row: Index, inner: Index, first: Index, part: Index, active: Val | None
+    ) -> None:
+        v, c = self.v, self.c
+        variable = v.fresh_var(self.lanes, is_lane=True)
+        with v.vector(Lane(variable, self.lanes)):
+            place = inner * self.width + part + of(variable)
+            span = self.tile.rows * self.width
+            total = v.load_offset(self.sums, place, self.elem, span, None, constant=False)
+        at = c.at(batch, row, first + part + of(variable))
+        with v.vector(Lane(variable, self.lanes, active)):
+            v.forget()
+            v.fixed[c.node] = total
+            for root, inverse in self.roots:
+                where = inverse.root_at(at)
+                value = narrow(self.e, v.value(root.node, where), root.output)
+                offset = linear(where, root.output.strides)
+                v.store(value, self.results[root.number], offset, value.elem)
+            del v.fixed[c.node]
+
+
+def lane_cost(offset: Index, variable: Var) -> int:
+    """0 where a vector along `variable` is contiguous, 1 where it is scattered."""
+    nested = (a for a, _ in offset.terms if not isinstance(a, Var))
+    if any(variable in of(a).variables() for a in nested):
+        return 1
+    return 0 if offset.coefficient(variable) in (0, 1) else 1
