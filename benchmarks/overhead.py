@@ -51,7 +51,7 @@ def measure(seconds: float) -> Overhead:
     runs = {}
     with torch.no_grad():
         for name, backend in backends.items():
-            function = types.FunctionType(_sum.__code__.replace(co_name=f"sum_{name}"), {})
+            function = types.FunctionType(_sum.__code__.replace(co_name=f"sum_{name}"), globals())
             compiled = torch.compile(function, backend=backend) if backend else function
             runs[name] = _call(compiled, inputs)
         return Overhead(runner.interleaved(runs, seconds))

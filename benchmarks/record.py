@@ -48,9 +48,7 @@ def versions() -> dict[str, str]:
     found = {"neuron-compile": neuron_compile.__version__}
     found |= {name: importlib.metadata.version(name) for name in PACKAGES}
     found["python"] = platform.python_version()
-    found["c++"] = competitors.missing_inductor() or _first_line(
-        [get_cpp_compiler(), "--version"]
-    )
+    found["c++"] = competitors.missing_inductor() or _first_line([get_cpp_compiler(), "--version"])
     found["commit"] = _first_line(["git", "rev-parse", "HEAD"])
     return found
 

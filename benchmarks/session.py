@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from torch._dynamo.exc import BackendCompilerFailed
 
 from benchmarks import competitors, overhead, record, report, runner, startup, thresholds
 from benchmarks.case import Case, forward
@@ -23,7 +24,7 @@ NAMES = (*CASES, STARTUP, OVERHEAD)
 def run(
     names: Sequence[str], seconds: float, threads: int | None, json: Path | None, check: bool
 ) -> int:
-    """0, or 1 if `check` is set and a threshold was missed, or 2 for an unknown name."""
+    """0; 1 for a case that failed or, with `check`, missed a threshold; 2 for an unknown name."""
     console = Console(width=130)
     unknown = set(names) - set(NAMES)
     if unknown:
@@ -34,11 +35,7 @@ def run(
         torch.set_num_threads(threads)
     _warm_up()
     console.print(record.machine())
-    cases = []
-    for name in chosen:
-        if name in CASES:
-            console.print(f"running {name} ...")
-            cases.append(runner.measure(CASES[name], seconds))
+    cases, failures = _measure(console, [name for name in chosen if name in CASES], seconds)
     if cases:
         console.print(report.speed(cases), report.compiling(cases))
     starts = []
@@ -52,20 +49,35 @@ def run(
         console.print(report.overhead(added))
     if json:
         record.write(json, record.record(cases, starts, added))
-    return _judge(console, thresholds.misses(thresholds.load(), cases, starts, added), check)
+    misses = thresholds.misses(thresholds.load(), cases, starts, added)
+    return _judge(console, failures + misses, check or bool(failures))
+
+
+def _measure(
+    console: Console, names: Sequence[str], seconds: float
+) -> tuple[list[runner.Measured], list[str]]:
+    """Every case, and in words why some could not be measured."""
+    cases, failures = [], []
+    for name in names:
+        console.print(f"running {name} ...")
+        try:
+            cases.append(runner.measure(CASES[name], seconds))
+        except (BackendCompilerFailed, runner.DisagreementError) as error:
+            failures.append(f"{name}: {error}")
+    return cases, failures
 
 
 def _warm_up() -> None:
     """Compile a trivial function with everybody: imports, headers and helper processes are paid."""
-    build = Case("warm-up", lambda: forward(torch.sin, torch.randn(8))).prepare()
+    build = Case("warm-up", lambda: forward(torch.relu, torch.randn(8))).prepare()
     with torch.no_grad():
         for compiler in competitors.compilers().values():
             build(compiler).run()
 
 
-def _judge(console: Console, misses: list[str], check: bool) -> int:
+def _judge(console: Console, misses: list[str], fail: bool) -> int:
     if misses:
         console.print("Missed:", *misses, sep="\n  ")
-        return 1 if check else 0
+        return 1 if fail else 0
     console.print("Every threshold that could be checked is reached.")
     return 0
