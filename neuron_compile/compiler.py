@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import threading
+import time
 import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch.fx
 
 from neuron_compile import counters, options
+from neuron_compile.cache.explain import explain
 from neuron_compile.cache.key import Key
-from neuron_compile.cache.location import default_root
 from neuron_compile.cache.once import get_or_build
 from neuron_compile.cache.store import Hit, Store
 from neuron_compile.debug import Artifacts, artifacts
+from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.environment import Environment
 from neuron_compile.graph_key import Unhashable, make_graph_key
 from neuron_compile.neff import reader
@@ -32,6 +34,9 @@ from neuron_compile.neff.schema import Neff
 from neuron_compile.neff.target import NATIVE, Target, detect
 from neuron_compile.options import Options
 from neuron_compile.runtime.executable import Executable
+
+# At level INFO it says, for every miss, what differs from the most similar entry.
+_LOG = logging.getLogger("neuron_compile.cache")
 
 # Executables kept for graphs that come again: other captures, other threads, after
 # torch._dynamo.reset().
@@ -88,6 +93,7 @@ def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
     if store is None:
         counters.add("bypasses")
         return _build(job, key.provenance(), files)
+    started = time.time()
     with counters.timed("cache"):
         found = get_or_build(
             store,
@@ -95,8 +101,13 @@ def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
             lambda: _build(job, key.provenance(), files),
             lock_timeout=job.environment.lock_timeout,
         )
-    counters.add("disk_hits" if isinstance(found, Hit) else "disk_misses")
-    return found.checked if isinstance(found, Hit) else found.data
+    if isinstance(found, Hit):
+        counters.add("disk_hits")
+        return found.checked
+    counters.add("disk_misses")
+    if _LOG.isEnabledFor(logging.INFO):
+        _LOG.info("%s (%s): %s", job.name, job.kind, explain(store, key, before=started))
+    return found.data
 
 
 def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
@@ -149,21 +160,8 @@ def _key(job: Job) -> Key | None:
 
 def _store(job: Job) -> Store[Neff] | None:
     environment = job.environment
-    if environment.disable_cache:
-        return None
-    root = environment.cache_dir or default_root()
+    root = None if environment.disable_cache else cache_root(environment)
     return None if root is None else open_store(root, job.target, environment.local_cache_dir)
-
-
-def open_store(root: Path, target: Target, lock_root: Path | None = None) -> Store[Neff]:
-    """The cache below `root` as the compiler uses it."""
-    return Store(
-        root,
-        target.name,
-        reader.read,
-        provenance_of=lambda neff: neff.provenance,
-        lock_root=lock_root,
-    )
 
 
 class _Memory:

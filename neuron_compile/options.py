@@ -117,9 +117,12 @@ def fallback_remedy() -> str:
 
 
 def key_items(options: Options) -> tuple[tuple[str, str], ...]:
-    """(name, value) of every option that changes the code made for a graph, in order of
-    declaration.
+    """(name, value) of the options that change the code made for a graph, in order of declaration.
+
+    Without the target, which the key holds as it was resolved: named or native, it is the same.
     """
     return tuple(
-        (name, repr(getattr(options, name))) for name, knob in KNOBS.items() if knob.in_key
+        (name, repr(getattr(options, name)))
+        for name, knob in KNOBS.items()
+        if knob.in_key and name != "target"
     )

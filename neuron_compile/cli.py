@@ -1,0 +1,292 @@
+"""The command `neuron-compile`: look into NEFFs and look after the cache.
+
+In: arguments. Out: text on the terminal, and an exit code. Invariant: loads neither torch nor
+torch_mlir and runs no code of a NEFF.
+
+Typer reads the options from the functions' signatures, so that each command is its function; Rich,
+which Typer brings along, draws the tables.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from neuron_compile import __version__, environment, options
+from neuron_compile.cache import upkeep
+from neuron_compile.cache.explain import compare
+from neuron_compile.cache.layout import Found
+from neuron_compile.disk_cache import cache_root, open_store
+from neuron_compile.errors import NeuronCompileError
+from neuron_compile.neff import describe
+from neuron_compile.neff.target import detect, parse
+
+app = typer.Typer(
+    name="neuron-compile",
+    help="Look into NEFFs and look after the cache of compiled graphs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cache = typer.Typer(help="The cache of compiled graphs.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+Root = Annotated[
+    Path | None,
+    typer.Option("--root", help="The cache's directory, if not the one in use here."),
+]
+File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A NEFF.")]
+Prefix = Annotated[str, typer.Argument(help="The beginning of a graph hash, as `ls` shows it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+
+# Digits of a hash that `ls` shows: enough to tell ten thousand graphs apart.
+_DIGITS = 12
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_DAY = 24 * 3600.0
+
+
+def main() -> None:
+    """Run the command; an error of ours is printed without a traceback and ends with code 1."""
+    try:
+        app()
+    except NeuronCompileError as error:
+        _fail(str(error))
+
+
+@app.command()
+def info(file: File, as_json: AsJson = False) -> None:
+    """Say what is inside a NEFF: nodes, kernels, target, provenance."""
+    described = describe.describe(file)
+    if as_json:
+        typer.echo(json.dumps(described, indent=2, sort_keys=True, default=str))
+    else:
+        typer.echo(describe.as_text(described), nl=False)
+
+
+@app.command()
+def unpack(
+    file: File,
+    folder: Annotated[Path | None, typer.Argument(help="Default: the file's name.")] = None,
+) -> None:
+    """Write the members of a NEFF into a folder, as plain files."""
+    target = folder or file.with_suffix("")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        _fail(f"{target} exists and is not an empty folder; name another one")
+    for path in describe.unpack(file, target):
+        typer.echo(path)
+
+
+@app.command("options")
+def show_options() -> None:
+    """List the options of torch.compile and the environment variables."""
+    console = Console()
+    for title, knobs in (
+        ('torch.compile(model, backend="neuron", options={...})', options.KNOBS),
+        ("environment variables", environment.KNOBS),
+    ):
+        table = Table(title=title, title_justify="left")
+        table.add_column("name", no_wrap=True)
+        for column in ("default", "in key", "meaning"):
+            table.add_column(column, overflow="fold")
+        for knob in knobs.values():
+            table.add_row(
+                knob.name,
+                repr(knob.default),
+                "yes" if knob.in_key else "",
+                knob.meaning,
+            )
+        console.print(table)
+
+
+@app.command("target")
+def show_target() -> None:
+    """Say which instruction set this machine compiles for."""
+    typer.echo(detect(environment.read().target).name)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@cache.command("ls")
+def list_entries(root: Root = None, as_json: AsJson = False) -> None:
+    """List the entries, the most recently used first."""
+    found = sorted(upkeep.entries(_root(root)), key=lambda entry: -entry.modified)
+    if as_json:
+        typer.echo(json.dumps([_as_data(entry) for entry in found], indent=2))
+        return
+    table = Table()
+    for column in ("graph", "shapes", "target", "size", "last used"):
+        table.add_column(column, overflow="fold")
+    for entry in found:
+        when = dt.datetime.fromtimestamp(entry.modified, tz=dt.UTC).astimezone()
+        table.add_row(
+            entry.graph_hash[:_DIGITS],
+            entry.shape_signature[:_DIGITS],
+            entry.target,
+            _size(entry.size),
+            f"{when:%Y-%m-%d %H:%M}",
+        )
+    Console().print(table)
+
+
+@cache.command()
+def show(prefix: Prefix, root: Root = None) -> None:
+    """Describe the entries of a graph."""
+    for entry in _matching(_root(root), prefix):
+        typer.echo(f"{entry.path}\n")
+        typer.echo(describe.as_text(describe.describe(entry.path)))
+
+
+@cache.command("usage")
+def show_usage(root: Root = None) -> None:
+    """Sum up the cache: entries, bytes, leftovers."""
+    place = _root(root)
+    used = upkeep.usage(place)
+    typer.echo(f"{place}: {used.entries} entries, {_size(used.entry_bytes)}")
+    for target, count in used.targets:
+        typer.echo(f"  {target}: {count}")
+    if used.unfinished or used.quarantined:
+        typer.echo(
+            f"  {used.unfinished} unfinished and {used.quarantined} damaged files, "
+            f"{_size(used.other_bytes)}; `gc` removes them"
+        )
+
+
+@cache.command()
+def verify(root: Root = None) -> None:
+    """Check every entry; ends with code 1 if one is damaged. Changes nothing."""
+    place = _root(root)
+    targets = sorted({entry.target for entry in upkeep.entries(place)})
+    faults = [
+        fault for target in targets for fault in upkeep.verify(open_store(place, parse(target)))
+    ]
+    for fault in faults:
+        typer.echo(f"{fault.path}: {fault.detail}")
+    typer.echo(f"{sum(1 for _ in upkeep.entries(place))} entries, {len(faults)} damaged")
+    if faults:
+        raise typer.Exit(1)
+
+
+@cache.command()
+def explain(
+    prefix: Prefix,
+    other: Annotated[str, typer.Argument(help="Another graph; default: the most similar.")] = "",
+    root: Root = None,
+) -> None:
+    """Say in which parts of its key a graph differs from another, so why both were compiled."""
+    place = _root(root)
+    entry = next(iter(_matching(place, prefix)))
+    store = open_store(place, parse(entry.target))
+    key = store.recorded(entry.path)
+    if key is None:
+        _fail(f"{entry.path} does not record its key")
+    candidates = _matching(place, other) if other else list(upkeep.entries(place))
+    compared = [
+        (compare(recorded, key), candidate)
+        for candidate in candidates
+        if candidate.path != entry.path and (recorded := store.recorded(candidate.path)) is not None
+    ]
+    if not compared:
+        _fail("there is no other entry to compare with")
+    differences, nearest = min(compared, key=lambda pair: len(pair[0]))
+    typer.echo(f"{entry.path}\ndiffers from {nearest.path} in")
+    for difference in differences:
+        typer.echo(f"  {difference}")
+
+
+@cache.command()
+def gc(
+    root: Root = None,
+    max_size: Annotated[str, typer.Option(help="Keep at most so much, such as 500M or 10G.")] = "",
+    max_age: Annotated[float | None, typer.Option(help="Days since the last use.")] = None,
+) -> None:
+    """Delete what was unused the longest, and what killed processes left."""
+    _report(
+        upkeep.gc(
+            _root(root),
+            max_bytes=_bytes(max_size) if max_size else None,
+            max_age=None if max_age is None else max_age * _DAY,
+        )
+    )
+
+
+@cache.command()
+def clear(
+    prefix: Annotated[str, typer.Argument(help="Only graphs whose hash begins so.")] = "",
+    root: Root = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete entries: all, or those of a graph."""
+    place = _root(root)
+    if not yes:
+        what = f"the entries of {prefix}..." if prefix else "every entry"
+        typer.confirm(f"Delete {what} in {place}?", abort=True)
+    _report(upkeep.delete(place, prefix) if prefix else upkeep.clear(place))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    sys.exit(1)
+
+
+def _root(named: Path | None) -> Path:
+    root = named or cache_root(environment.read())
+    if root is None:
+        _fail("there is no cache directory; set TORCH_NEURONX_NEFF_CACHE_DIR or pass --root")
+    return root
+
+
+def _matching(root: Path, prefix: str) -> list[Found]:
+    found = [entry for entry in upkeep.entries(root) if entry.graph_hash.startswith(prefix)]
+    if not found:
+        _fail(f"no entry in {root} has a graph hash that begins with {prefix!r}")
+    return found
+
+
+def _report(removal: upkeep.Removal) -> None:
+    typer.echo(f"removed {len(removal.removed)} files, {_size(removal.freed_bytes)}")
+    for path, reason in removal.failed:
+        typer.echo(f"not removed: {path}: {reason}", err=True)
+    if removal.failed:
+        raise typer.Exit(1)
+
+
+def _as_data(entry: Found) -> dict[str, object]:
+    return {
+        "path": str(entry.path),
+        "graph": entry.graph_hash,
+        "shapes": entry.shape_signature,
+        "target": entry.target,
+        "bytes": entry.size,
+        "last_used": entry.modified,
+    }
+
+
+def _size(count: int) -> str:
+    for unit, factor in reversed(_UNITS.items()):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}iB"
+    return f"{count} B"
+
+
+def _bytes(text: str) -> int:
+    number, unit = text.strip().upper().removesuffix("IB").removesuffix("B"), 1
+    if number and number[-1] in _UNITS:
+        number, unit = number[:-1], _UNITS[number[-1]]
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = -1.0
+    if value < 0:
+        _fail(f"{text!r} is not a size; write 500M or 10G")
+    return int(value)
