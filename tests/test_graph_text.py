@@ -83,7 +83,8 @@ def test_a_nested_value_cannot_pass_for_its_parts(a: list[Any], b: list[Any]) ->
 
 
 def test_sets_and_mappings_have_no_order() -> None:
-    assert value_text({"a", "b", "c"}) == value_text({"c", "b", "a"})
+    assert list({0, 8}) != list({8, 0})  # these two collide in Python's table, in any process
+    assert value_text({0, 8}) == value_text({8, 0})
     assert value_text({"x": 1, "y": 2}) == value_text({"y": 2, "x": 1})
     assert value_text({1, 2}) != value_text({1, 3})
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+
+import pytest
 
 from neuron_compile.cache.explain import Difference, compare, explain
 from tests.cache.entries import entry_bytes, key_of, store_at
@@ -64,11 +67,13 @@ def test_a_part_that_is_missing_on_one_side(tmp_path):
     assert "new: stored 1, wanted nothing" in str(explain(store, key_of("g")))
 
 
-def test_the_nearest_entry_is_the_one_with_the_fewest_differences(tmp_path):
+@pytest.mark.parametrize("newest", ["near", "far"])
+def test_the_nearest_entry_is_the_one_with_the_fewest_differences(tmp_path, newest):
     store = store_at(tmp_path)
     near, far = key_of("g", a="1", b="1"), key_of("h", a="2", b="2")
-    put(store, near)
-    put(store, far)
+    for key in (near, far):
+        put(store, key)
+    os.utime(store.path(far if newest == "near" else near), (1, 1))
     found = explain(store, key_of("g", a="1", b="3"))
     assert found.nearest == store.path(near)
     assert [difference.name for difference in found.differences] == ["b"]

@@ -103,15 +103,17 @@ def test_clear_removes_all_of_ours_and_nothing_else(tmp_path):
     assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == sorted(theirs)
 
 
-def test_clear_does_not_follow_links_out_of_the_cache(tmp_path):
+@pytest.mark.parametrize("there", [True, False])
+def test_clear_does_not_follow_links_out_of_the_cache(tmp_path, there):
     outside = tmp_path / "outside"
-    outside.write_text("precious")
+    if there:
+        outside.write_text("precious")
     store = store_at(tmp_path / "cache")
     entry = store.path(key_of("a"))
     entry.parent.mkdir(parents=True)
     entry.symlink_to(outside)
     assert upkeep.clear(tmp_path / "cache").removed == (entry,)
-    assert outside.read_text() == "precious"
+    assert not there or outside.read_text() == "precious"
 
 
 def test_empty_directories_go_and_writers_make_them_anew(tmp_path):
