@@ -79,6 +79,8 @@ def overlaps(args: Sequence[Any], changed: frozenset[int]) -> Pattern:
 
 
 def _extents_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if not a.numel() or not b.numel():
+        return False
     (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
     return a_start < b_end and b_start < a_end
 
@@ -86,8 +88,6 @@ def _extents_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte and the byte after the last one, counted from the start of the storage."""
     start = tensor.storage_offset()
-    if not tensor.numel():
-        return start, start
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     size = tensor.element_size()
     return start * size, (start + last + 1) * size

@@ -1,0 +1,60 @@
+"""Arguments that overlap in one call and not in another."""
+
+from __future__ import annotations
+
+import torch
+
+from neuron_compile.aliasing import AliasGuard, overlaps
+
+CHANGED = frozenset({0})
+
+
+def test_separate_arguments_have_no_pattern() -> None:
+    assert overlaps([torch.ones(3), 5, torch.ones(3)], CHANGED) == ()
+
+
+def test_sharing_a_storage_without_overlap_is_no_pattern() -> None:
+    base = torch.ones(8)
+    assert overlaps([base[:4], base[4:]], CHANGED) == ()
+
+
+def test_overlap_names_both_and_where_they_lie() -> None:
+    base = torch.ones(8)
+    assert overlaps([base[:4], torch.ones(1), base[2:6]], CHANGED) == (
+        (0, 0, (4,), (1,)),
+        (2, 2, (4,), (1,)),
+    )
+
+
+def test_overlap_of_what_is_only_read_does_not_matter() -> None:
+    base = torch.ones(8)
+    assert overlaps([torch.ones(1), base[:4], base[2:6]], CHANGED) == ()
+
+
+def test_bytes_count_not_elements() -> None:
+    base = torch.ones(8)
+    assert overlaps([base[4:5], base.view(torch.int16)[8:9]], CHANGED) != ()
+    assert overlaps([base[4:5], base.view(torch.int16)[4:5]], CHANGED) == ()
+
+
+def test_empty_tensors_overlap_nothing() -> None:
+    base = torch.ones(8)
+    assert overlaps([base, base[3:3]], CHANGED) == ()
+
+
+def test_a_variant_per_pattern_made_once() -> None:
+    made = []
+
+    def recompile(args):
+        made.append([tuple(a.shape) for a in args])
+        return lambda *_args: f"variant {len(made)}"
+
+    guard = AliasGuard(lambda *_args: "first", [0], recompile)
+    base = torch.ones(8)
+    apart = torch.ones(4), torch.ones(4)
+    assert guard(*apart) == "first"
+    assert guard(base[:4], base[2:6]) == "variant 1"
+    assert guard(base[:4], base[2:6]) == "variant 1"
+    assert guard(base[:4], base[3:7]) == "variant 2"
+    assert guard(*apart) == "first"
+    assert len(made) == 2
