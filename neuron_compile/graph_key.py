@@ -37,6 +37,8 @@ def make_graph_key(
     graph.
     """
     texts = {"graph": graph_text(graph), "target": target}
+    # Python numbers and integer division take it, and no argument of the graph mentions it.
+    texts["default_dtype"] = str(torch.get_default_dtype())
     texts |= {f"aot.{name}": value_text(value) for name, value in aot.items()}
     texts |= {f"option.{name}": value_text(value) for name, value in options_in_key.items()}
     try:

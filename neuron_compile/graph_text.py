@@ -82,7 +82,7 @@ def value_text(value: object) -> str:
 class _GraphWriter:
     """Writes one graph. `seen`: the texts of its attributes by identity."""
 
-    def __init__(self, module: torch.fx.GraphModule, seen: dict[int, str]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, seen: dict[int, tuple[object, str]]) -> None:
         self._module = module
         self._seen = seen
         self._numbers: dict[torch.fx.Node, str] = {}
@@ -127,11 +127,11 @@ class _GraphWriter:
             found = reduce(getattr, name.split("."), self._module)
         except AttributeError:
             raise Unhashable(f"the graph has no attribute {name!r}") from None
-        text = self._seen.get(id(found))
-        if text is None:
-            text = self._attribute_text(found)
-            self._seen[id(found)] = text
-        return text
+        seen = self._seen.get(id(found))
+        if seen is None:
+            # The object is kept as well: another could get the identity of one that is gone.
+            self._seen[id(found)] = seen = (found, self._attribute_text(found))
+        return seen[1]
 
     def _attribute_text(self, found: object) -> str:
         if isinstance(found, torch.fx.GraphModule):

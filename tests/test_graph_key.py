@@ -142,6 +142,19 @@ def test_t140_t127_options_target_and_facts_are_in_the_key() -> None:
     assert key_of(function, SQUARE) == base
 
 
+def test_t140_the_default_dtype_is_in_the_key() -> None:
+    before = torch.get_default_dtype()
+    graph = trace(lambda x: x + 1, SQUARE)
+    arguments: dict[str, Any] = {"options_in_key": {}, "target": "t", "aot": {}}
+    single = make_graph_key(graph, **arguments)
+    try:
+        torch.set_default_dtype(torch.float64)
+        double = make_graph_key(graph, **arguments)
+    finally:
+        torch.set_default_dtype(before)
+    assert single.graph_hash != double.graph_hash
+
+
 def test_the_order_of_options_does_not_matter() -> None:
     one = key_of(lambda x: x + 1, SQUARE, options_in_key={"a": 1, "b": 2})
     two = key_of(lambda x: x + 1, SQUARE, options_in_key={"b": 2, "a": 1})
