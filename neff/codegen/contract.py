@@ -7,7 +7,7 @@ cannot take in stride is computed by loop kernels before or after it, through sc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
@@ -16,7 +16,7 @@ from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.gemm import GemmKernel, is_paired, lane_cost, tile_time
 from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
-from neuron_compile.neff.codegen.loops import Root, kernels_of, loop_kernels
+from neuron_compile.neff.codegen.loops import Root, kernels_of
 from neuron_compile.neff.codegen.macs import CONTRACTIONS
 from neuron_compile.neff.codegen.memory_plan import tensor_bytes
 from neuron_compile.neff.codegen.program import Group, Node, Tensor
@@ -25,11 +25,46 @@ from neuron_compile.neff.target import Target
 
 
 def contract_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
-    """Falls back to pulling where the product is too small for panels."""
+    """Kernels of a whole group."""
+    leaves = {p: i for i, p in enumerate(group.parameters)}
+    first = len(leaves)
+    outputs = zip(group.results, group.outputs, strict=True)
+    roots = [Root(n, o, first + i) for i, (n, o) in enumerate(outputs)]
     node = next(n for n in group.nodes() if n.op in CONTRACTIONS)
+    scratch: list[int] = []
+    made = product_kernels(node, roots, leaves, Scratch(first + len(roots), scratch), name, target)
+    return [replace(made[0], scratch=tuple(scratch)), *made[1:]] if made else []
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Scratch memory of a group: pointer numbers from `first` on, sizes in bytes."""
+
+    first: int
+    sizes: list[int]
+
+    def root(self, node: Node, output: Tensor) -> Root:
+        """A root that stores `node` into new scratch memory."""
+        self.sizes.append(tensor_bytes(output))
+        return Root(node, output, self.first + len(self.sizes) - 1)
+
+
+def product_kernels(
+    node: Node,
+    roots: Sequence[Root],
+    leaves: Mapping[Node, int],
+    scratch: Scratch,
+    name: str,
+    target: Target,
+) -> list[Kernel]:
+    """Kernels that store `roots`, all of which use the contraction `node`.
+
+    Falls back to pulling where the product is too small for panels.
+    """
+    roots = [r for r in roots if r.output.size]
     if not _pays(contraction_of(node)):
-        return loop_kernels(group, name, target)
-    return _Contract(group, node, name, target).kernels()
+        return kernels_of(roots, leaves, name, target)
+    return _Contract(node, roots, leaves, scratch, name, target).kernels()
 
 
 def _pays(c: Contraction) -> bool:
@@ -38,16 +73,20 @@ def _pays(c: Contraction) -> bool:
 
 
 class _Contract:
-    """One group's kernels in order: A's copy, the product, what could not be fused."""
+    """One product's kernels in order: A's copy, the product, what could not be fused."""
 
-    def __init__(self, group: Group, node: Node, name: str, target: Target) -> None:
-        self.node, self.name, self.target = node, name, target
-        self.leaves = {p: i for i, p in enumerate(group.parameters)}
-        first = len(self.leaves)
-        outputs = zip(group.results, group.outputs, strict=True)
-        self.roots = [Root(n, o, first + i) for i, (n, o) in enumerate(outputs) if o.size]
-        self.next_pointer = first + len(group.results)
-        self.scratch: list[int] = []
+    def __init__(
+        self,
+        node: Node,
+        roots: Sequence[Root],
+        leaves: Mapping[Node, int],
+        scratch: Scratch,
+        name: str,
+        target: Target,
+    ) -> None:
+        self.node, self.roots, self.scratch = node, roots, scratch
+        self.name, self.target = name, target
+        self.leaves = dict(leaves)
 
     def kernels(self) -> list[Kernel]:
         inverses = [(r, invert(r.node, self.node, self.leaves.__contains__)) for r in self.roots]
@@ -55,33 +94,26 @@ class _Contract:
         after = [r for r, i in inverses if i is None]
         stored = dict(self.leaves)
         if after:
-            root = self._scratch_root(self.node, self.node.tensor)
+            root = self.scratch.root(self.node, self.node.tensor)
             itself = invert(self.node, self.node, self.leaves.__contains__)
-            if itself is None:
-                raise AssertionError("a tensor is always its own inverse")
+            assert itself is not None, "a tensor is its own inverse"
             fused.append((root, itself))
             stored[self.node] = root.number
         c = self._roles(fused)
         before: list[Kernel] = []
         if not reads_in_place(c, self.leaves, self.target):
             before, c = self._copy_a(c)
-        made = [
+        return [
             *before,
             GemmKernel(c, fused, self.leaves, self.name, self.target).kernel(),
             *kernels_of(after, stored, f"{self.name}_after", self.target),
         ]
-        return [replace(made[0], scratch=tuple(self.scratch)), *made[1:]]
-
-    def _scratch_root(self, node: Node, output: Tensor) -> Root:
-        number = self.next_pointer + len(self.scratch)
-        self.scratch.append(tensor_bytes(output))
-        return Root(node, output, number)
 
     def _copy_a(self, c: Contraction) -> tuple[list[Kernel], Contraction]:
         """A copy of A with k contiguous, in the type that the product reads."""
         elem = "bf16" if is_paired(c, self.target) else _computed_elem(c)
         strides = _k_last(c)
-        root = self._scratch_root(c.a, Tensor(c.a.shape, elem, strides))
+        root = self.scratch.root(c.a, Tensor(c.a.shape, elem, strides))
         kernels = kernels_of([root], self.leaves, f"{self.name}_a", self.target)
         copy = Node("copy", (), root.output)
         self.leaves[copy] = root.number

@@ -21,11 +21,11 @@ from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.packing import Packer, PanelLayout
 from neuron_compile.neff.codegen.program import Node, Tensor
+from neuron_compile.neff.codegen.tile_product import TileProduct
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 
 PANEL_BYTES = 1 << 19  # a packed panel stays in the second-level cache and on the thread's stack
-UNROLL = 4  # steps of k per loop iteration
 ROWS_PER_CHUNK = 512  # rows of one task where there are too few panels for all threads
 
 
@@ -108,6 +108,7 @@ class GemmKernel:
         self.v = Evaluator(
             self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
         )
+        self.product = TileProduct(self.v, self.elem, self.lanes, self.tile.vectors, self.paired)
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in roots}
 
     def kernel(self) -> Kernel:
@@ -211,47 +212,12 @@ class GemmKernel:
 
     def _multiply(self, batch: Indices, row: Index, rows: int) -> Sequence[Val]:
         """Sums of a register tile over all of k."""
-        e = self.e
         count = self.c.k // (2 if self.paired else 1)
-        whole = count // UNROLL * UNROLL
-        zero = e.const(self.elem, 0, self.lanes)
-        sums: Sequence[Val] = (zero,) * (rows * self.tile.vectors)
 
-        def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
-            base = domain.variable(max(count, 2))
-            self.v.values[base] = i
-            return self._steps(batch, row, rows, of(base), UNROLL, carried)
+        def a(r: int, position: Index) -> Val:
+            return self._a(batch, row + r, position)
 
-        if whole:
-            sums = e.loop(e.index(0), e.index(whole), UNROLL, body, sums)
-        return self._steps(batch, row, rows, Index(whole), count - whole, sums)
-
-    def _steps(
-        self, batch: Indices, row: Index, rows: int, base: Index, count: int, sums: Sequence[Val]
-    ) -> list[Val]:
-        sums = list(sums)
-        for u in range(count):
-            position = base + u
-            columns = self._panel_row(position)
-            for r in range(rows):
-                a = self._a(batch, row + r, position)
-                for j, b in enumerate(columns):
-                    i = r * self.tile.vectors + j
-                    sums[i] = self._product(a, b, sums[i])
-        return sums
-
-    def _panel_row(self, position: Index) -> list[Val]:
-        """The vectors of B at one k (or pair of k)."""
-        e, v = self.e, self.v
-        elem = "bf16" if self.paired else self.elem
-        lanes = self.lanes * (2 if self.paired else 1)
-        moving = Index(0, position.terms)
-        scale = self.width * (2 if self.paired else 1)
-        base = e.gep(self.panel, v.scalar(moving * scale), elem) if moving.terms else self.panel
-        return [
-            e.load(e.gep(base, position.constant * scale + j * lanes, elem), elem, lanes, constant=False)
-            for j in range(self.tile.vectors)
-        ]
+        return self.product.sums(rows, count, a, self.panel, self.width)
 
     def _a(self, batch: Indices, row: Index, position: Index) -> Val:
         """One element (or pair) of A in all lanes."""
@@ -268,18 +234,6 @@ class GemmKernel:
         with v.vector(None):
             value = v.value(source.operand, source.indices)
         return e.splat(convert(e, value, source.operand.tensor, self.computed), self.lanes)
-
-    def _product(self, a: Val, b: Val, total: Val) -> Val:
-        e = self.e
-        if self.paired:
-            return e.intrinsic(
-                "llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes
-            )
-        if self.elem == "i1":
-            return e.binary("arith.ori", total, e.binary("arith.andi", a, b))
-        if total.is_float:
-            return e.fma(a, b, total)
-        return e.add(total, e.mul(a, b))
 
     # -- epilogue --------------------------------------------------------------------------------
 
