@@ -1,0 +1,108 @@
+"""The innermost loops of every matrix product: a tile of C in registers, summed over k.
+
+In: how to read an element of A, and a packed panel of B. Out: the accumulators, row by row. One step
+of k loads a row of the panel and multiplies it by one broadcast element of A per row of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.emitter import Val
+from neuron_compile.neff.codegen.evaluate import Evaluator
+from neuron_compile.neff.codegen.index import Index, of
+
+UNROLL = 4  # steps of k per loop iteration: hides the loop, keeps the code inside the micro-op cache
+
+
+class TileProduct:
+    """`vectors` registers of `lanes` per row; `paired`: two k at once, from bfloat16 pairs."""
+
+    def __init__(
+        self, v: Evaluator, elem: str, lanes: int, vectors: int, paired: bool = False
+    ) -> None:
+        self.v, self.e = v, v.e
+        self.elem, self.lanes, self.vectors, self.paired = elem, lanes, vectors, paired
+
+    def sums(
+        self,
+        rows: int,
+        count: int | Val,
+        a: Callable[[int, Index], Val],
+        panel: Val,
+        width: int,
+    ) -> list[Val]:
+        """`rows * vectors` sums over `count` steps (static, or an i64 that is a multiple of UNROLL).
+
+        `a(r, position)` gives A's element (or pair) of row r in all lanes; `width` is the distance
+        between rows of the panel in elements.
+        """
+        e = self.e
+        zero = e.const(self.elem, 0, self.lanes)
+        totals: Sequence[Val] = (zero,) * (rows * self.vectors)
+
+        def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
+            base = domain.variable(1 << 40)
+            self.v.values[base] = i
+            return self._steps(rows, of(base), UNROLL, a, panel, width, carried)
+
+        if not isinstance(count, int):
+            return list(e.loop(e.index(0), count, UNROLL, body, totals))
+        whole = count // UNROLL * UNROLL
+        if whole:
+            totals = e.loop(e.index(0), e.index(whole), UNROLL, body, totals)
+        return self._steps(rows, Index(whole), count - whole, a, panel, width, totals)
+
+    def _steps(
+        self,
+        rows: int,
+        base: Index,
+        count: int,
+        a: Callable[[int, Index], Val],
+        panel: Val,
+        width: int,
+        totals: Sequence[Val],
+    ) -> list[Val]:
+        sums = list(totals)
+        for u in range(count):
+            position = base + u
+            columns = self._panel_row(panel, width, position)
+            for r in range(rows):
+                element = a(r, position)
+                for j, b in enumerate(columns):
+                    i = r * self.vectors + j
+                    sums[i] = self._multiply_add(element, b, sums[i])
+        return sums
+
+    def _panel_row(self, panel: Val, width: int, position: Index) -> list[Val]:
+        """The vectors of B at one k (or pair of k)."""
+        e, v = self.e, self.v
+        elem = "i16" if self.paired else self.elem
+        per_step = 2 if self.paired else 1
+        moving = Index(0, position.terms)
+        scale = width * per_step
+        base = e.gep(panel, v.scalar(moving * scale), elem) if moving.terms else panel
+        lanes = self.lanes * per_step
+        rows = [
+            e.load(
+                e.gep(base, position.constant * scale + j * lanes, elem),
+                "bf16" if self.paired else elem,
+                lanes,
+                constant=False,
+            )
+            for j in range(self.vectors)
+        ]
+        return rows
+
+    def _multiply_add(self, a: Val, b: Val, total: Val) -> Val:
+        e = self.e
+        if self.paired:
+            return e.intrinsic(
+                "llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes
+            )
+        if self.elem == "i1":
+            return e.binary("arith.ori", total, e.binary("arith.andi", a, b))
+        if total.is_float:
+            return e.fma(a, b, total)
+        return e.add(total, e.mul(a, b))
