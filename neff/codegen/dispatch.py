@@ -6,6 +6,7 @@ pulled has a loop kernel.
 
 from __future__ import annotations
 
+from neuron_compile.neff.codegen.attention import attention_kernels
 from neuron_compile.neff.codegen.contract import contract_kernels
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import loop_kernels
@@ -17,4 +18,6 @@ def generate(group: Group, target: Target) -> list[Kernel]:
     """Kernels that together compute all results of the group."""
     if group.kind == "contract":
         return contract_kernels(group, group.name, target)
+    if group.kind == "attention":
+        return attention_kernels(group, group.name, target)
     return loop_kernels(group, group.name, target)

@@ -32,9 +32,11 @@ class TileProduct:
         a: Callable[[int, Index], Val],
         panel: Val,
         width: int,
+        last: range = range(0),
     ) -> list[Val]:
-        """`rows * vectors` sums over `count` steps (static, or an i64 that is a multiple of UNROLL).
+        """`rows * vectors` sums over `count` steps.
 
+        A run-time `count` (i64) is a multiple of UNROLL; the steps of `last` follow it always.
         `a(r, position)` gives A's element (or pair) of row r in all lanes; `width` is the distance
         between rows of the panel in elements.
         """
@@ -48,7 +50,8 @@ class TileProduct:
             return self._steps(rows, of(base), UNROLL, a, panel, width, carried)
 
         if not isinstance(count, int):
-            return list(e.loop(e.index(0), count, UNROLL, body, totals))
+            totals = e.loop(e.index(0), count, UNROLL, body, totals)
+            return self._steps(rows, Index(last.start), len(last), a, panel, width, totals)
         whole = count // UNROLL * UNROLL
         if whole:
             totals = e.loop(e.index(0), e.index(whole), UNROLL, body, totals)

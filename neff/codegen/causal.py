@@ -1,0 +1,145 @@
+"""How many keys of a query row can have a weight other than 0, from the mask in the group itself.
+
+In: the weights of an attention and its second product. Out: a `CausalLimit` or None. It rests on a
+`select` whose condition compares the key's number with the row's and whose other side is -inf: then
+later keys weigh exp(-inf) = 0, whatever their score, even NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.contraction import Contraction
+from neuron_compile.neff.codegen.elementwise import RULES
+from neuron_compile.neff.codegen.index import Index, Var, of
+from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
+
+# Between the masked score and the weight: ops that keep -inf -> 0 (exp) without using other keys.
+_KEEPS = ("stablehlo.subtract", "stablehlo.exponential", "stablehlo.convert", "stablehlo.multiply")
+
+
+@dataclass(frozen=True, slots=True)
+class CausalLimit:
+    """Keys below `row + offset` may count for a row."""
+
+    offset: int
+
+    def keys_of(self, row: Index) -> Index:
+        return row + self.offset
+
+
+def causal_limit(weights: Node, product: Contraction) -> CausalLimit | None:
+    """The tightest limit that some mask on the way from the weights to the scores gives."""
+    batch = tuple(of(domain.variable(n)) for n in product.batch)
+    row, key = domain.variable(product.m), domain.variable(product.k)
+    source = product.a_source(batch, of(row), of(key))
+    limits = [
+        limit
+        for node, at in _selects(weights, source.indices)
+        for limit in _limits_of(node, at, row, key)
+    ]
+    if not limits or product.m <= 1:
+        return None
+    return CausalLimit(min(limits))
+
+
+def _selects(weights: Node, at: Indices) -> Iterator[tuple[Node, Indices]]:
+    """Selects through which the score of a key reaches its weight, outermost first."""
+    node = weights
+    while True:
+        if node.op == "stablehlo.select":
+            yield node, at
+            node = node.operands[1] if _is_minus_infinity(node.operands[2]) else node.operands[2]
+        elif node.op in _KEEPS:
+            node = node.operands[0]
+        elif node.op in PERMUTATIONS:
+            source = PERMUTATIONS[node.op](node, at)
+            node, at = source.operand, source.indices
+        else:
+            return
+
+
+def _limits_of(node: Node, at: Indices, row: Var, key: Var) -> Iterator[int]:
+    condition, yes, no = node.operands
+    where = at if condition.shape == node.shape else ()
+    if _is_minus_infinity(no):
+        yield from _from_condition(condition, where, row, key, holds=True)
+    elif _is_minus_infinity(yes):
+        yield from _from_condition(condition, where, row, key, holds=False)
+
+
+def _from_condition(node: Node, at: Indices, row: Var, key: Var, *, holds: bool) -> Iterator[int]:
+    """Limits that hold where `node` has the truth value `holds`."""
+    if node.op in PERMUTATIONS:
+        source = PERMUTATIONS[node.op](node, at)
+        yield from _from_condition(source.operand, source.indices, row, key, holds=holds)
+    elif node.op == "stablehlo.not":
+        yield from _from_condition(node.operands[0], at, row, key, holds=not holds)
+    elif node.op == ("stablehlo.and" if holds else "stablehlo.or"):
+        for operand in node.operands:
+            yield from _from_condition(operand, at, row, key, holds=holds)
+    elif node.op == "stablehlo.compare":
+        left, right = (_as_index(o, at) for o in node.operands)
+        if left is not None and right is not None:
+            limit = _from_comparison(node, left, right, row, key, holds=holds)
+            if limit is not None:
+                yield limit
+
+
+_NEGATED = {"LT": "GE", "LE": "GT", "GT": "LE", "GE": "LT"}
+_SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def _from_comparison(
+    node: Node, left: Index, right: Index, row: Var, key: Var, *, holds: bool
+) -> int | None:
+    """`key <= row + c` gives c + 1, `key < row + c` gives c, in either direction and sign."""
+    direction = node.attributes["comparison_direction"]
+    if direction not in _NEGATED:
+        return None
+    if not holds:
+        direction = _NEGATED[direction]
+    difference = left - right
+    factor = difference.coefficient(key)
+    if factor == -1:
+        difference, direction = difference * -1, _SWAPPED[direction]
+    if abs(factor) != 1 or difference.coefficient(row) != -1 or len(difference.terms) != 2:
+        return None
+    if direction == "LE":
+        return 1 - difference.constant
+    return -difference.constant if direction == "LT" else None
+
+
+def _as_index(node: Node, at: Indices) -> Index | None:
+    """An integer node as an index expression, None where it is not one."""
+    if node.op == "stablehlo.iota":
+        return at[node.attributes["iota_dimension"]]
+    if node.op == "stablehlo.constant":
+        values = np.asarray(node.attributes["value"]).reshape(-1)
+        same = values.size > 0 and values.dtype.kind == "i" and (values == values[0]).all()
+        return Index(int(values[0])) if same else None
+    if node.op in PERMUTATIONS:
+        source = PERMUTATIONS[node.op](node, at)
+        return _as_index(source.operand, source.indices)
+    if node.op == "stablehlo.convert" and node.elem in ("i32", "i64"):
+        return _as_index(node.operands[0], at)
+    if node.op in ("stablehlo.add", "stablehlo.subtract") and node.op in RULES:
+        left, right = (_as_index(o, at) for o in node.operands)
+        if left is None or right is None:
+            return None
+        return left + right if node.op == "stablehlo.add" else left - right
+    return None
+
+
+def _is_minus_infinity(node: Node) -> bool:
+    while node.op in PERMUTATIONS:
+        node = node.operands[0]
+    if node.op != "stablehlo.constant":
+        return False
+    values = np.asarray(node.attributes["value"]).reshape(-1)
+    return values.dtype.kind == "f" and values.size > 0 and bool(np.isneginf(values).all())
