@@ -1,4 +1,4 @@
-"""The Builder handed to every emitter: StableHLO ops as typed methods, each with the node's location.
+"""The Builder handed to every emitter: StableHLO ops as methods, each with the node's location.
 
 In: builtin-tensor values. Out: builtin-tensor values at the insertion point of the function being
 built. Invariant: no two random draws of a function share bits.
@@ -44,13 +44,17 @@ class Builder(ElementwiseOps, StructuredOps):
         """
         if self._random_state is None:
             self._random_state = self.entry.add_argument(
-                self.types.tensor(_RANDOM_STATE, torch.uint64), ir.Location.unknown(self.context))
+                self.types.tensor(_RANDOM_STATE, torch.uint64), ir.Location.unknown(self.context)
+            )
         state = self._random_state
         if self._draws:
             offset = torch.tensor([0, self._draws * _DRAW_DISTANCE], dtype=torch.uint64)
             state = self.add(state, self.array(offset))
         self._draws += 1
-        op = self.op("stablehlo.rng_bit_generator", [state],
-                     [state.type, self.types.tensor(shape, dtype)],
-                     {"rng_algorithm": _stablehlo.RngAlgorithmAttr.get("PHILOX")})
+        op = self.op(
+            "stablehlo.rng_bit_generator",
+            [state],
+            [state.type, self.types.tensor(shape, dtype)],
+            {"rng_algorithm": _stablehlo.RngAlgorithmAttr.get("PHILOX")},
+        )
         return op.results[1]

@@ -20,8 +20,17 @@ Scalar = bool | int | float | complex
 Body = Callable[..., "ir.Value | Sequence[ir.Value]"]
 
 _COMPLEX = (torch.complex64, torch.complex128)
-_BITS = {torch.bool: 1, torch.uint8: 8, torch.int8: 8, torch.uint16: 16, torch.int16: 16,
-         torch.uint32: 32, torch.int32: 32, torch.uint64: 64, torch.int64: 64}
+_BITS = {
+    torch.bool: 1,
+    torch.uint8: 8,
+    torch.int8: 8,
+    torch.uint16: 16,
+    torch.int16: 16,
+    torch.uint32: 32,
+    torch.int32: 32,
+    torch.uint64: 64,
+    torch.int64: 64,
+}
 
 
 def is_integer(dtype: torch.dtype) -> bool:
@@ -93,17 +102,35 @@ class BuilderCore:
 
     # ---- operations --------------------------------------------------------------------------
 
-    def op(self, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type],
-           attributes: dict[str, ir.Attribute] | None = None, regions: int = 0) -> ir.Operation:
+    def op(
+        self,
+        name: str,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        attributes: dict[str, ir.Attribute] | None = None,
+        regions: int = 0,
+    ) -> ir.Operation:
         """Any operation by its full name, at the insertion point, with the node's location."""
-        return ir.Operation.create(name, results=results, operands=operands,
-                                   attributes=attributes, regions=regions, loc=self.location)
+        return ir.Operation.create(
+            name,
+            results=results,
+            operands=operands,
+            attributes=attributes,
+            regions=regions,
+            loc=self.location,
+        )
 
-    def op1(self, name: str, operands: Sequence[ir.Value], result: ir.Type,
-            attributes: dict[str, ir.Attribute] | None = None) -> ir.Value:
+    def op1(
+        self,
+        name: str,
+        operands: Sequence[ir.Value],
+        result: ir.Type,
+        attributes: dict[str, ir.Attribute] | None = None,
+    ) -> ir.Value:
         """An operation without regions that has one result."""
-        return ir.Operation.create(name, results=[result], operands=operands,
-                                   attributes=attributes, loc=self.location).result
+        return ir.Operation.create(
+            name, results=[result], operands=operands, attributes=attributes, loc=self.location
+        ).result
 
     def fill_region(self, region: ir.Region, arguments: Sequence[ir.Type], body: Body) -> None:
         """Give a region one block whose terminator returns what `body(*block_arguments)` made."""
@@ -148,7 +175,8 @@ class BuilderCore:
         known = self._constants.get(key)
         if known is not None and self._depth == 0:
             return known
-        made = self.op1("stablehlo.constant", [], type_, {"value": self._splat(type_, value, dtype)})
+        splat = self._splat(type_, value, dtype)
+        made = self.op1("stablehlo.constant", [], type_, {"value": splat})
         if self._depth == 0:
             self._constants[key] = made
         return made
@@ -168,13 +196,14 @@ class BuilderCore:
         type_ = self.types.tensor(dense.shape, dense.dtype)
         # NumPy has no bfloat16: hand over the bits.
         carrier = dense.view(torch.int16) if dense.dtype is torch.bfloat16 else dense
-        attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(carrier.numpy()),
-                                             type=self.types.element(dense.dtype),
-                                             shape=list(dense.shape))
+        attribute = ir.DenseElementsAttr.get(
+            np.ascontiguousarray(carrier.numpy()),
+            type=self.types.element(dense.dtype),
+            shape=list(dense.shape),
+        )
         return self.op1("stablehlo.constant", [], type_, {"value": attribute})
 
-    def _splat(self, type_: ir.RankedTensorType, value: Scalar,
-               dtype: torch.dtype) -> ir.Attribute:
+    def _splat(self, type_: ir.RankedTensorType, value: Scalar, dtype: torch.dtype) -> ir.Attribute:
         element = self.types.element(dtype)
         if dtype in _COMPLEX:
             numpy_dtype = np.complex64 if dtype is torch.complex64 else np.complex128

@@ -139,19 +139,19 @@ class ElementwiseOps(BuilderCore):
         return self.unary("stablehlo.rsqrt", x)
 
     def cosine(self, x: Value) -> Value:
-        """cos(x)."""
+        """The cosine."""
         return self.unary("stablehlo.cosine", x)
 
     def sine(self, x: Value) -> Value:
-        """sin(x)."""
+        """The sine."""
         return self.unary("stablehlo.sine", x)
 
     def tan(self, x: Value) -> Value:
-        """tan(x)."""
+        """The tangent."""
         return self.unary("stablehlo.tan", x)
 
     def tanh(self, x: Value) -> Value:
-        """tanh(x)."""
+        """The hyperbolic tangent."""
         return self.unary("stablehlo.tanh", x)
 
     def logistic(self, x: Value) -> Value:
@@ -187,8 +187,9 @@ class ElementwiseOps(BuilderCore):
             "comparison_direction": _stablehlo.ComparisonDirectionAttr.get(direction),
             "compare_type": _stablehlo.ComparisonTypeAttr.get(kind),
         }
-        return self.op1("stablehlo.compare", [x, y], self.types.tensor(shape, torch.bool),
-                        attributes)
+        return self.op1(
+            "stablehlo.compare", [x, y], self.types.tensor(shape, torch.bool), attributes
+        )
 
     def is_finite(self, x: Value) -> Value:
         """A bool tensor: neither infinite nor NaN."""
@@ -210,7 +211,7 @@ class ElementwiseOps(BuilderCore):
         return self.op1("stablehlo.convert", [x], self.types.tensor(shape, dtype))
 
     def bitcast_convert(self, x: Value, dtype: torch.dtype) -> Value:
-        """The same bits read as another dtype; the last dimension goes or comes as widths differ."""
+        """The same bits as another dtype; a last dimension goes or comes where widths differ."""
         shape, source = self.types.describe(x.type)
         old, new = source.itemsize, dtype.itemsize
         if new < old:
@@ -224,8 +225,9 @@ class ElementwiseOps(BuilderCore):
     def complex(self, real: Value, imag: Value) -> Value:
         """Real + i imag."""
         shape, dtype = self.types.describe(real.type)
-        return self.op1("stablehlo.complex", [real, imag],
-                        self.types.tensor(shape, _COMPLEX_OF[dtype]))
+        return self.op1(
+            "stablehlo.complex", [real, imag], self.types.tensor(shape, _COMPLEX_OF[dtype])
+        )
 
     def real(self, x: Value) -> Value:
         """Real part of a complex value."""

@@ -16,7 +16,8 @@ from neuron_compile.lowering import registry, torch_mlir_table
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-_KEPT_HEADER = '''"""Operators PyTorch could decompose and we do not, by name: each has an emitter of ours.
+_KEPT_HEADER = '''\
+"""Operators PyTorch could decompose and we do not, by name: each has an emitter of ours.
 
 In: nothing. Out: overload names. Invariant: written by `python -m neuron_compile.lowering.coverage`
 from the registry; a test fails when it is stale.
@@ -25,6 +26,16 @@ from the registry; a test fails when it is stale.
 KEPT_WHOLE = frozenset(
     {
 '''
+
+_INTRODUCTION = """\
+# Operators
+
+Written by `python -m neuron_compile.lowering.coverage`; do not edit.
+
+{count} overloads have a StableHLO emitter of ours. An asterisk marks those with conditions, which
+the error message names. Operators that are not listed are decomposed by PyTorch before lowering, or
+are reported as unsupported.
+"""
 
 
 def kept_whole_text() -> str:
@@ -40,33 +51,22 @@ def table_text() -> str:
     families: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for overload, rule in rules.items():
         mark = "\\*" if rule.supports is not None else ""
-        families[rule.family][_packet(str(overload))].append(
-            overload._overloadname + mark)  # noqa: SLF001 (no public accessor)
-    lines = [
-        "# Operators",
-        "",
-        "Written by `python -m neuron_compile.lowering.coverage`; do not edit.",
-        "",
-        f"{len(rules)} overloads have a StableHLO emitter of ours. An asterisk marks those with "
-        "conditions, which the error message names.",
-        "Operators that are not listed are decomposed by PyTorch before lowering, or are reported "
-        "as unsupported.",
-    ]
+        packet, _, name = str(overload).rpartition(".")
+        families[rule.family][packet].append(name + mark)
+    lines = [_INTRODUCTION.format(count=len(rules)).rstrip()]
     for family in sorted(families):
         lines += ["", f"## {family}", "", "| operator | overloads |", "|---|---|"]
-        lines += [f"| `{packet}` | {', '.join(sorted(names))} |"
-                  for packet, names in sorted(families[family].items())]
+        lines += [
+            f"| `{packet}` | {', '.join(sorted(names))} |"
+            for packet, names in sorted(families[family].items())
+        ]
     lines += ["", "## By way of Torch-MLIR", ""]
     lines += [f"- `{name}`" for name in sorted(map(str, torch_mlir_table.translated()))]
     return "\n".join(lines) + "\n"
 
 
-def _packet(name: str) -> str:
-    return name.rpartition(".")[0]
-
-
 def main() -> int:
-    """Write both files; the number written is the exit message, not the status."""
+    """Write both files."""
     (_ROOT / "docs").mkdir(exist_ok=True)
     (_ROOT / "docs" / "ops.md").write_text(table_text(), encoding="utf-8")
     (_ROOT / "lowering" / "kept_whole.py").write_text(kept_whole_text(), encoding="utf-8")

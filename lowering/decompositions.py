@@ -1,8 +1,8 @@
 """The FX-level decompositions handed to AOTAutograd.
 
-In: nothing. Out: overload -> decomposition. Invariants: an operator with an emitter of ours is never
-decomposed (the emitter is faster to trace and knows eager's dtypes and edge cases); asking for the
-table does not import torch_mlir, since a warm start asks for it too.
+In: nothing. Out: overload -> decomposition. Invariants: an operator with an emitter of ours is
+never decomposed (the emitter is faster to trace and knows eager's dtypes and edge cases); asking
+for the table does not import torch_mlir, since a warm start asks for it too.
 """
 
 from __future__ import annotations

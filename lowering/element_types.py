@@ -52,8 +52,10 @@ class TypeTable:
         if known is None:
             make = _ELEMENT.get(dtype)
             if make is None:
-                raise LoweringError(f"dtype {dtype} has no StableHLO element type here",
-                                    remedy="convert the tensor to another dtype first")
+                raise LoweringError(
+                    f"dtype {dtype} has no StableHLO element type here",
+                    remedy="convert the tensor to another dtype first",
+                )
             known = self._elements[dtype] = make()
         return known
 

@@ -25,8 +25,8 @@ from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.registry import Rule, rule_for
 from neuron_compile.lowering.strides import strides_attribute
 
-# Keywords that say where a tensor lives or how it is laid out, never what it holds: the layout is in
-# meta["val"] and is the caller's business, so emitters do not see them.
+# Keywords that say where a tensor lives or how it is laid out, never what it holds: the layout is
+# in meta["val"] and is the caller's business, so emitters do not see them.
 _PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
 
 
@@ -59,8 +59,7 @@ class _GraphImporter(FxImporter):
             importer.import_nodes(nodes)
             inputs = [argument.type for argument in entry.arguments]
             outputs = [value.type for value in importer.returned]
-            main.attributes["function_type"] = ir.TypeAttr.get(
-                ir.FunctionType.get(inputs, outputs))
+            main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
             placeholders = [n.meta["val"] for n in nodes if n.op == "placeholder"]
             results = [n.meta["val"] for n in nodes[-1].args[0]]
             main.attributes["arg_attrs"] = _strides(placeholders, len(inputs))
@@ -83,8 +82,9 @@ class _NodeImporter(GraphNodeImporter):
 
     __slots__ = ("_builtin", "builder", "returned", "torch_ops")
 
-    def __init__(self, fx_importer: FxImporter, context: ir.Context, context_cache: Any,
-                 block: ir.Block) -> None:
+    def __init__(
+        self, fx_importer: FxImporter, context: ir.Context, context_cache: Any, block: ir.Block
+    ) -> None:
         super().__init__(fx_importer, context, context_cache, block)
         self.builder = Builder(context, block)
         self.returned: list[ir.Value] = []
@@ -119,17 +119,19 @@ class _NodeImporter(GraphNodeImporter):
             else:
                 self._leave_to_torch_mlir(node, location)
         else:
-            raise LoweringError(f"{node.target} is no aten operator",
-                                where=locations.describe(node))
+            raise LoweringError(
+                f"{node.target} is no aten operator", where=locations.describe(node)
+            )
 
     def _import_constant(self, node: torch.fx.Node) -> None:
         value: Any = node.graph.owning_module
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
-            raise LoweringError(f"the graph's attribute {node.target} is a "
-                                f"{type(value).__name__}, not a tensor",
-                                where=locations.describe(node))
+            raise LoweringError(
+                f"the graph's attribute {node.target} is a {type(value).__name__}, not a tensor",
+                where=locations.describe(node),
+            )
         self._builtin[node, 0] = self.builder.array(value)
 
     def _import_item(self, node: torch.fx.Node, location: ir.Location) -> None:
@@ -143,17 +145,20 @@ class _NodeImporter(GraphNodeImporter):
 
     def _emit(self, rule: Rule, node: torch.fx.Node) -> None:
         args = [self._argument(arg) for arg in node.args]
-        kwargs = {name: self._argument(arg) for name, arg in node.kwargs.items()
-                  if name not in _PLACEMENT}
+        kwargs = {
+            name: self._argument(arg) for name, arg in node.kwargs.items() if name not in _PLACEMENT
+        }
         try:
             made = rule.emit(self.builder, *args, **kwargs)
         except NeuronCompileError:
             raise
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
-            raise LoweringError(f"the emitter of {rule.overload} failed: {error}",
-                                where=locations.describe(node), why=node.format_node() or "",
-                                remedy="report this graph: it is a fault of neuron-compile"
-                                ) from error
+            raise LoweringError(
+                f"the emitter of {rule.overload} failed: {error}",
+                where=locations.describe(node),
+                why=node.format_node() or "",
+                remedy="report this graph: it is a fault of neuron-compile",
+            ) from error
         self._bind(node, [made] if isinstance(made, ir.Value) else list(made))
 
     def _bind(self, node: torch.fx.Node, results: Sequence[ir.Value | None]) -> None:
@@ -162,10 +167,12 @@ class _NodeImporter(GraphNodeImporter):
                 continue
             expected = self.builder.result_type(index)
             if value.type != expected:
-                raise LoweringError(f"the emitter of {node.target} made {value.type} where "
-                                    f"{expected} is due (result {index})",
-                                    where=locations.describe(node),
-                                    remedy="report this graph: it is a fault of neuron-compile")
+                raise LoweringError(
+                    f"the emitter of {node.target} made {value.type} where "
+                    f"{expected} is due (result {index})",
+                    where=locations.describe(node),
+                    remedy="report this graph: it is a fault of neuron-compile",
+                )
             self._builtin[node, index] = value
 
     def _argument(self, arg: Any) -> Any:
@@ -180,8 +187,11 @@ class _NodeImporter(GraphNodeImporter):
         if known is None:
             value = super().resolve_node_value(node)
             tensor = node.meta["val"]
-            known = self.builder.op1("torch_c.to_builtin_tensor", [value],
-                                     self.builder.types.tensor(tensor.shape, tensor.dtype))
+            known = self.builder.op1(
+                "torch_c.to_builtin_tensor",
+                [value],
+                self.builder.types.tensor(tensor.shape, tensor.dtype),
+            )
             self._builtin[node, 0] = known
         return known
 
@@ -199,5 +209,6 @@ class _NodeImporter(GraphNodeImporter):
             tensor = value[result_index] if isinstance(value, (list, tuple)) else value
             torch_type = self._cc.get_vtensor_type(tensor.shape, tensor.dtype)
             self._v[node, result_index] = self.builder.op1(
-                "torch_c.from_builtin_tensor", [ours], torch_type)
+                "torch_c.from_builtin_tensor", [ours], torch_type
+            )
         return super().resolve_node_value(node, result_index)

@@ -26,9 +26,10 @@ _Emit = TypeVar("_Emit", bound=Callable[..., Any])
 class Rule:
     """How one overload is translated.
 
-    `emit(b, *args, **kwargs)` receives a Builder, then the aten arguments: tensors as builtin-tensor
-    values, everything else as Python values, and returns a value or a sequence of them (None for a
-    result nobody may use). `supports(node)` returns None, or the reason this node is refused.
+    `emit(b, *args, **kwargs)` receives a Builder, then the aten arguments: tensors as
+    builtin-tensor values, everything else as Python values, and returns a value or a sequence of
+    them (None for a result nobody may use). `supports(node)` returns None, or the reason this node
+    is refused.
     """
 
     overload: OpOverload
@@ -48,16 +49,20 @@ def emits(*overloads: OpOverload, supports: Supports | None = None) -> Callable[
     """
     if not overloads:
         raise TypeError("emits() needs at least one operator overload")
+    for given in overloads:
+        if not isinstance(given, OpOverload):
+            raise TypeError(
+                f"emits() takes exact overloads such as aten.add.Tensor, got {given!r};"
+                f" name the overload"
+            )
 
     def register(emit: _Emit) -> _Emit:
         for overload in overloads:
-            if not isinstance(overload, OpOverload):
-                raise TypeError(f"emits() takes exact overloads such as aten.add.Tensor, got "
-                                f"{overload!r}; name the overload")
             if overload in _RULES:
                 other = _RULES[overload].emit
-                raise ValueError(f"{overload} has an emitter already: "
-                                 f"{other.__module__}.{other.__qualname__}")
+                raise ValueError(
+                    f"{overload} has an emitter already: {other.__module__}.{other.__qualname__}"
+                )
             family = emit.__module__.rpartition(".")[2]
             _RULES[overload] = Rule(overload, emit, supports, family)
         return emit

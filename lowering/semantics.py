@@ -1,8 +1,8 @@
 """Where eager PyTorch and StableHLO differ: one helper per trap.
 
-In: values of the Builder. Out: values that mean what eager CPU PyTorch computes. Invariant: emitters
-use these instead of raw divide, remainder and float-to-integer convert. T-numbers name the public
-reports each one answers.
+In: values of the Builder. Out: values that mean what eager CPU PyTorch computes. Invariant:
+emitters use these instead of raw divide, remainder and float-to-integer convert. T-numbers name
+the public reports each one answers.
 """
 
 from __future__ import annotations
@@ -133,9 +133,13 @@ def compute_dtype(b: Builder, operands: Sequence[Operand], result: torch.dtype) 
     return result
 
 
-def elementwise(b: Builder, function: Callable[..., Value], *operands: Operand,
-                compute: torch.dtype | None = None) -> Value:
-    """function(*operands) after promotion and broadcasting; the node tells result shape and dtype."""
+def elementwise(
+    b: Builder,
+    function: Callable[..., Value],
+    *operands: Operand,
+    compute: torch.dtype | None = None,
+) -> Value:
+    """function(*operands) after promotion and broadcasting to the node's shape and dtype."""
     dtype = compute or compute_dtype(b, operands, b.result_dtype())
     shape = b.result_shape()
     made = function(*(operand(b, value, shape, dtype) for value in operands))
@@ -240,8 +244,12 @@ def truncate(b: Builder, x: Value) -> Value:
     return b.select(b.compare(x, b.full_like(x, 0.0), "LT"), b.ceil(x), b.floor(x))
 
 
-_SAME_WIDTH = {torch.float16: torch.int16, torch.bfloat16: torch.int16,
-               torch.float32: torch.int32, torch.float64: torch.int64}
+_SAME_WIDTH = {
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+}
 
 
 def sign_bit(b: Builder, x: Value) -> Value:
@@ -278,25 +286,3 @@ def highest(dtype: torch.dtype) -> Scalar:
     if dtype in FLOATS:
         return float("inf")
     return True if dtype is torch.bool else torch.iinfo(dtype).max
-
-
-def extreme_with_index(b: Builder, x: Value, dim: int, *, largest: bool) -> tuple[Value, Value]:
-    """Extreme value and its int64 index along `dim` (dropped): the first one; NaN wins (T065, T049)."""
-    dtype = b.dtype(x)
-    index = b.iota(b.shape(x), dim, torch.int64)
-    start = lowest(dtype) if largest else highest(dtype)
-    inits = [b.scalar(start, dtype), b.scalar(torch.iinfo(torch.int64).max, torch.int64)]
-    direction = "GT" if largest else "LT"
-
-    def body(value: Value, at: Value, other: Value, other_at: Value) -> list[Value]:
-        better = b.compare(value, other, direction)
-        equal = b.compare(value, other, "EQ")
-        if dtype in FLOATS:
-            nan, other_nan = is_nan(b, value), is_nan(b, other)
-            better = b.or_(better, b.and_(nan, b.not_(other_nan)))
-            equal = b.or_(equal, b.and_(nan, other_nan))
-        keep = b.or_(better, b.and_(equal, b.compare(at, other_at, "LT")))
-        return [b.select(keep, value, other), b.select(keep, at, other_at)]
-
-    made = b.reduce_many([x, index], inits, [dim], body)
-    return made[0], made[1]

@@ -33,6 +33,8 @@ def finish_torch_ops(module: ir.Module, torch_ops: Sequence[torch.fx.Node]) -> N
             names = sorted({str(node.target) for node in torch_ops})
             raise LoweringError(
                 f"Torch-MLIR could not translate one of: {', '.join(names)}",
-                where=locations.describe(torch_ops[0]), why=details,
+                where=locations.describe(torch_ops[0]),
+                why=details,
                 remedy="write the computation with other operators, or let these run in eager "
-                       "PyTorch with options={'fallback_execution': True}") from error
+                "PyTorch with options={'fallback_execution': True}",
+            ) from error

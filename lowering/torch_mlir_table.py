@@ -11,9 +11,11 @@ from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
-_TRANSLATED: frozenset[OpOverload] = frozenset({
-    aten.pixel_shuffle.default,
-})
+_TRANSLATED: frozenset[OpOverload] = frozenset(
+    {
+        aten.pixel_shuffle.default,
+    }
+)
 
 
 def is_translated(overload: OpOverload) -> bool:

@@ -21,8 +21,10 @@ from neuron_compile.lowering.element_types import SUPPORTED_DTYPES
 from neuron_compile.lowering.registry import rule_for
 from neuron_compile.lowering.torch_mlir_table import is_translated
 
-_REMEDY = ("write the computation with other operators, or let these run in eager PyTorch with "
-           "options={'fallback_execution': True}")
+_REMEDY = (
+    "write the computation with other operators, or let these run in eager PyTorch with "
+    "options={'fallback_execution': True}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,11 @@ def find_unsupported(graph: torch.fx.GraphModule) -> list[UnsupportedOp]:
     for node in graph.graph.nodes:
         reason = _reason(node)
         if reason is not None:
-            found.append(UnsupportedOp(str(node.target), _operands(node),
-                                       locations.describe(node), reason, node))
+            found.append(
+                UnsupportedOp(
+                    str(node.target), _operands(node), locations.describe(node), reason, node
+                )
+            )
     return found
 
 
@@ -56,8 +61,13 @@ def refuse_unsupported(graph: torch.fx.GraphModule) -> None:
     if found:
         lines = "".join(f"\n    {op}" for op in found)
         count = f"{len(found)} operator{'s' * (len(found) > 1)} cannot be lowered"
-        raise UnsupportedOpError(f"{count}:{lines}", where=found[0].where, why=found[0].reason,
-                                 remedy=_REMEDY, ops=[str(op) for op in found])
+        raise UnsupportedOpError(
+            f"{count}:{lines}",
+            where=found[0].where,
+            why=found[0].reason,
+            remedy=_REMEDY,
+            ops=[str(op) for op in found],
+        )
 
 
 def _reason(node: torch.fx.Node) -> str | None:

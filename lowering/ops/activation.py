@@ -44,6 +44,7 @@ def relu6(b: Builder, x: Value) -> Value:
 @emits(aten.threshold_backward.default)
 def threshold_backward(b: Builder, grad: Value, x: Value, threshold: Scalar) -> Value:
     """The gradient where x > threshold (also where x is NaN), else 0."""
+
     def combine(grad: Value, x: Value) -> Value:
         off = b.compare(x, b.full_like(x, threshold), "LE")
         return b.select(off, b.full_like(grad, 0), grad)
@@ -68,6 +69,7 @@ _CUBIC = 0.044715  # Hendrycks & Gimpel 2016, section 2
 @emits(aten.gelu.default)
 def gelu(b: Builder, x: Value, *, approximate: str = "none") -> Value:
     """The Gaussian error linear unit."""
+
     def exact(x: Value) -> Value:
         return b.multiply(x, _normal_cdf(b, x))
 
@@ -85,28 +87,35 @@ def _normal_cdf(b: Builder, x: Value) -> Value:
 
 def _tanh_argument(b: Builder, x: Value) -> Value:
     cube = b.multiply(b.multiply(x, x), x)
-    return b.multiply(b.full_like(x, _SQRT_2_OVER_PI),
-                      b.add(x, b.multiply(b.full_like(x, _CUBIC), cube)))
+    return b.multiply(
+        b.full_like(x, _SQRT_2_OVER_PI), b.add(x, b.multiply(b.full_like(x, _CUBIC), cube))
+    )
 
 
 @emits(aten.gelu_backward.default)
 def gelu_backward(b: Builder, grad: Value, x: Value, *, approximate: str = "none") -> Value:
     """Grad * d gelu / dx."""
+
     def exact(grad: Value, x: Value) -> Value:
         square = b.multiply(x, x)
-        density = b.multiply(b.exp(b.multiply(square, b.full_like(x, -0.5))),
-                             b.full_like(x, 1.0 / math.sqrt(2.0 * math.pi)))
+        density = b.multiply(
+            b.exp(b.multiply(square, b.full_like(x, -0.5))),
+            b.full_like(x, 1.0 / math.sqrt(2.0 * math.pi)),
+        )
         return b.multiply(grad, b.add(_normal_cdf(b, x), b.multiply(x, density)))
 
     def by_tanh(grad: Value, x: Value) -> Value:
         one, half = b.full_like(x, 1.0), b.full_like(x, 0.5)
         tanh = b.tanh(_tanh_argument(b, x))
         square = b.multiply(x, x)
-        inner = b.multiply(b.full_like(x, _SQRT_2_OVER_PI),
-                           b.add(one, b.multiply(b.full_like(x, 3.0 * _CUBIC), square)))
+        inner = b.multiply(
+            b.full_like(x, _SQRT_2_OVER_PI),
+            b.add(one, b.multiply(b.full_like(x, 3.0 * _CUBIC), square)),
+        )
         left = b.multiply(half, b.add(one, tanh))
-        right = b.multiply(b.multiply(b.multiply(half, x),
-                                      b.subtract(one, b.multiply(tanh, tanh))), inner)
+        right = b.multiply(
+            b.multiply(b.multiply(half, x), b.subtract(one, b.multiply(tanh, tanh))), inner
+        )
         return b.multiply(grad, b.add(left, right))
 
     return _computed(b, by_tanh if approximate == "tanh" else exact, grad, x)
@@ -124,6 +133,7 @@ def silu(b: Builder, x: Value) -> Value:
 @emits(aten.silu_backward.default)
 def silu_backward(b: Builder, grad: Value, x: Value) -> Value:
     """Grad * s * (1 + x * (1 - s)), s = sigmoid(x)."""
+
     def combine(grad: Value, x: Value) -> Value:
         one, s = b.full_like(x, 1.0), b.logistic(x)
         slope = b.multiply(s, b.add(one, b.multiply(x, b.subtract(one, s))))
@@ -135,20 +145,23 @@ def silu_backward(b: Builder, grad: Value, x: Value) -> Value:
 @emits(aten.sigmoid_backward.default)
 def sigmoid_backward(b: Builder, grad: Value, y: Value) -> Value:
     """Grad * y * (1 - y), y the sigmoid."""
-    return _computed(b, lambda g, y: b.multiply(
-        g, b.multiply(y, b.subtract(b.full_like(y, 1.0), y))), grad, y)
+    return _computed(
+        b, lambda g, y: b.multiply(g, b.multiply(y, b.subtract(b.full_like(y, 1.0), y))), grad, y
+    )
 
 
 @emits(aten.tanh_backward.default)
 def tanh_backward(b: Builder, grad: Value, y: Value) -> Value:
     """Grad * (1 - y * y), y the tanh."""
-    return _computed(b, lambda g, y: b.multiply(
-        g, b.subtract(b.full_like(y, 1.0), b.multiply(y, y))), grad, y)
+    return _computed(
+        b, lambda g, y: b.multiply(g, b.subtract(b.full_like(y, 1.0), b.multiply(y, y))), grad, y
+    )
 
 
 @emits(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(b: Builder, x: Value) -> list[Value | None]:
     """min(x, 0) - log1p(exp(-|x|)), and an empty buffer that backward does not need here."""
+
     def combine(x: Value) -> Value:
         soft = b.log1p(b.exp(b.negate(b.abs(x))))
         return b.subtract(b.minimum(x, b.full_like(x, 0.0)), soft)
@@ -158,7 +171,7 @@ def log_sigmoid_forward(b: Builder, x: Value) -> list[Value | None]:
 
 
 @emits(aten.log_sigmoid_backward.default)
-def log_sigmoid_backward(b: Builder, grad: Value, x: Value, buffer: Value) -> Value:  # noqa: ARG001
+def log_sigmoid_backward(b: Builder, grad: Value, x: Value, buffer: Value) -> Value:
     """Grad * sigmoid(-x)."""
     return _computed(b, lambda g, x: b.multiply(g, b.logistic(b.negate(x))), grad, x)
 
@@ -166,6 +179,7 @@ def log_sigmoid_backward(b: Builder, grad: Value, x: Value, buffer: Value) -> Va
 @emits(aten.softplus.default)
 def softplus(b: Builder, x: Value, beta: Scalar = 1, threshold: Scalar = 20) -> Value:
     """log1p(exp(beta x)) / beta; x itself where beta x > threshold."""
+
     def combine(x: Value) -> Value:
         scaled = b.multiply(x, b.full_like(x, beta))
         soft = b.divide(b.log1p(b.exp(scaled)), b.full_like(x, beta))
@@ -175,9 +189,9 @@ def softplus(b: Builder, x: Value, beta: Scalar = 1, threshold: Scalar = 20) -> 
 
 
 @emits(aten.softplus_backward.default)
-def softplus_backward(b: Builder, grad: Value, x: Value, beta: Scalar,
-                      threshold: Scalar) -> Value:
+def softplus_backward(b: Builder, grad: Value, x: Value, beta: Scalar, threshold: Scalar) -> Value:
     """Grad * sigmoid(beta x); grad itself above the threshold."""
+
     def combine(grad: Value, x: Value) -> Value:
         scaled = b.multiply(x, b.full_like(x, beta))
         above = b.compare(scaled, b.full_like(x, threshold), "GT")
@@ -220,12 +234,15 @@ def hardtanh(b: Builder, x: Value, min_val: Scalar = -1, max_val: Scalar = 1) ->
 
 
 @emits(aten.elu.default)
-def elu(b: Builder, x: Value, alpha: Scalar = 1, scale: Scalar = 1,
-        input_scale: Scalar = 1) -> Value:
+def elu(
+    b: Builder, x: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
+) -> Value:
     """Scale * x above 0, scale * alpha * expm1(input_scale * x) below."""
+
     def combine(x: Value) -> Value:
-        curve = b.multiply(b.expm1(b.multiply(x, b.full_like(x, input_scale))),
-                           b.full_like(x, alpha * scale))
+        curve = b.multiply(
+            b.expm1(b.multiply(x, b.full_like(x, input_scale))), b.full_like(x, alpha * scale)
+        )
         line = b.multiply(x, b.full_like(x, scale))
         return b.select(b.compare(x, b.full_like(x, 0.0), "LE"), curve, line)
 
@@ -235,19 +252,28 @@ def elu(b: Builder, x: Value, alpha: Scalar = 1, scale: Scalar = 1,
 @emits(aten.leaky_relu.default)
 def leaky_relu(b: Builder, x: Value, negative_slope: Scalar = 0.01) -> Value:
     """X above 0, negative_slope * x below."""
+
     def combine(x: Value) -> Value:
-        return b.select(b.compare(x, b.full_like(x, 0.0), "GT"), x,
-                        b.multiply(x, b.full_like(x, negative_slope)))
+        return b.select(
+            b.compare(x, b.full_like(x, 0.0), "GT"),
+            x,
+            b.multiply(x, b.full_like(x, negative_slope)),
+        )
 
     return _computed(b, combine, x)
 
 
 @emits(aten.leaky_relu_backward.default)
-def leaky_relu_backward(b: Builder, grad: Value, x: Value, negative_slope: Scalar,
-                        self_is_result: bool) -> Value:  # noqa: ARG001 (sign of x is the same)
+def leaky_relu_backward(
+    b: Builder, grad: Value, x: Value, negative_slope: Scalar, self_is_result: bool
+) -> Value:
     """Grad above 0, negative_slope * grad below."""
+
     def combine(grad: Value, x: Value) -> Value:
-        return b.select(b.compare(x, b.full_like(x, 0.0), "GT"), grad,
-                        b.multiply(grad, b.full_like(grad, negative_slope)))
+        return b.select(
+            b.compare(x, b.full_like(x, 0.0), "GT"),
+            grad,
+            b.multiply(grad, b.full_like(grad, negative_slope)),
+        )
 
     return _computed(b, combine, grad, x)

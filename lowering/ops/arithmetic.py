@@ -125,8 +125,12 @@ def _ignoring_nan(b: Builder, x: Value, y: Value, chosen: Value) -> Value:
 
 
 @emits(aten.clamp.default, aten.clamp.Tensor)
-def clamp(b: Builder, x: Operand, min: Operand | None = None,  # noqa: A002 (aten's names)
-          max: Operand | None = None) -> Value:  # noqa: A002
+def clamp(
+    b: Builder,
+    x: Operand,
+    min: Operand | None = None,
+    max: Operand | None = None,
+) -> Value:
     """min(max(x, low), high): NaN of any of them wins; high wins over low."""
     bounds = [bound for bound in (min, max) if bound is not None]
     dtype, shape = sem.compute_dtype(b, [x, *bounds], b.result_dtype()), b.result_shape()
@@ -206,9 +210,11 @@ def _small_power(b: Builder, exponent: float, dtype: torch.dtype):
 @emits(aten.addcmul.default)
 def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> Value:
     """X + value * y * z."""
+
     def combine(x: Value, y: Value, z: Value) -> Value:
-        product = b.multiply(y, z) if value == 1 else b.multiply(
-            b.multiply(b.full_like(y, value), y), z)
+        product = (
+            b.multiply(y, z) if value == 1 else b.multiply(b.multiply(b.full_like(y, value), y), z)
+        )
         return b.add(x, product)
 
     return sem.elementwise(b, combine, x, y, z, compute=sem.math_dtype(b.result_dtype()))
@@ -217,6 +223,7 @@ def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> V
 @emits(aten.addcdiv.default)
 def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> Value:
     """X + value * y / z."""
+
     def combine(x: Value, y: Value, z: Value) -> Value:
         scaled = y if value == 1 else b.multiply(b.full_like(y, value), y)
         return b.add(x, b.divide(scaled, z))
@@ -227,6 +234,7 @@ def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> V
 @emits(aten.lerp.Scalar, aten.lerp.Tensor)
 def lerp(b: Builder, start: Value, end: Value, weight: Operand) -> Value:
     """Start + weight * (end - start), from the nearer end as eager does it."""
+
     def combine(start: Value, end: Value, weight: Value) -> Value:
         one = b.full_like(weight, 1.0)
         span = b.subtract(end, start)
@@ -235,8 +243,7 @@ def lerp(b: Builder, start: Value, end: Value, weight: Operand) -> Value:
         small = b.compare(b.abs(weight), b.full_like(weight, 0.5), "LT")
         return b.select(small, near_start, near_end)
 
-    return sem.elementwise(b, combine, start, end, weight,
-                           compute=sem.math_dtype(b.result_dtype()))
+    return sem.elementwise(b, combine, start, end, weight, compute=sem.math_dtype(b.result_dtype()))
 
 
 @emits(aten.where.self)
@@ -251,8 +258,11 @@ def where(b: Builder, condition: Value, x: Operand, y: Operand) -> Value:
 def masked_fill(b: Builder, x: Value, mask: Value, value: Operand) -> Value:
     """The value where the mask holds, in the dtype of `x`; both broadcast (T081)."""
     shape, dtype = b.result_shape(), b.result_dtype()
-    return b.select(sem.operand(b, mask, shape, torch.bool), sem.operand(b, value, shape, dtype),
-                    sem.operand(b, x, shape, dtype))
+    return b.select(
+        sem.operand(b, mask, shape, torch.bool),
+        sem.operand(b, value, shape, dtype),
+        sem.operand(b, x, shape, dtype),
+    )
 
 
 @emits(aten.copysign.Tensor, aten.copysign.Scalar)
@@ -270,6 +280,7 @@ def atan2(b: Builder, x: Operand, y: Operand) -> Value:
 @emits(aten.hypot.default)
 def hypot(b: Builder, x: Operand, y: Operand) -> Value:
     """sqrt(x*x + y*y), scaled so that it does not overflow early."""
+
     def combine(x: Value, y: Value) -> Value:
         x, y = b.abs(x), b.abs(y)
         large, small = b.maximum(x, y), b.minimum(x, y)

@@ -33,8 +33,9 @@ def _no_dropout(position: int):
     return supports
 
 
-def _scores(b: Builder, q: Value, k: Value, mask: Value | None, is_causal: bool,
-            scale: float | None) -> Value:
+def _scores(
+    b: Builder, q: Value, k: Value, mask: Value | None, is_causal: bool, scale: float | None
+) -> Value:
     """Q @ k^T * scale + mask, -inf above the diagonal if causal; in the accumulation dtype."""
     dtype = sem.math_dtype(b.dtype(q))
     made = b.dot_general(q, k, batch=_BATCH, contract=([3], [3]), dtype=dtype)
@@ -54,9 +55,17 @@ def _scores(b: Builder, q: Value, k: Value, mask: Value | None, is_causal: bool,
 
 
 @emits(aten._scaled_dot_product_flash_attention_for_cpu.default, supports=_no_dropout(3))
-def attention(b: Builder, q: Value, k: Value, v: Value, dropout_p: float = 0.0,  # noqa: ARG001
-              is_causal: bool = False, *, attn_mask: Value | None = None,
-              scale: float | None = None) -> list[Value]:
+def attention(
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> list[Value]:
     """softmax(q k^T scale + mask) v, and the log-sum-exp of each row.
 
     A row that is masked everywhere gives zeros, with a log-sum-exp of 0 (T119): backward then finds
@@ -73,8 +82,13 @@ def attention(b: Builder, q: Value, k: Value, v: Value, dropout_p: float = 0.0, 
     if attn_mask is not None:
         total = b.select(empty, b.full_like(total, 1.0), total)
     weights = b.divide(weights, keep(b, total, _KEYS, shape))
-    made = b.dot_general(b.convert(weights, b.dtype(v)), v, batch=_BATCH, contract=([3], [2]),
-                         dtype=sem.math_dtype(b.dtype(v)))
+    made = b.dot_general(
+        b.convert(weights, b.dtype(v)),
+        v,
+        batch=_BATCH,
+        contract=([3], [2]),
+        dtype=sem.math_dtype(b.dtype(v)),
+    )
     results = [b.convert(made, b.result_dtype())]
     if b.is_used(1):
         results.append(b.convert(b.add(top, b.log(total)), b.result_dtype(1)))
@@ -82,10 +96,20 @@ def attention(b: Builder, q: Value, k: Value, v: Value, dropout_p: float = 0.0, 
 
 
 @emits(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, supports=_no_dropout(6))
-def attention_backward(b: Builder, grad: Value, q: Value, k: Value, v: Value, out: Value,
-                       logsumexp: Value, dropout_p: float, is_causal: bool, *,  # noqa: ARG001
-                       attn_mask: Value | None = None,
-                       scale: float | None = None) -> list[Value]:
+def attention_backward(
+    b: Builder,
+    grad: Value,
+    q: Value,
+    k: Value,
+    v: Value,
+    out: Value,
+    logsumexp: Value,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> list[Value]:
     """Gradients of query, key and value, with the weights recomputed from the log-sum-exp.
 
     Formulas: Dao et al. 2022 (FlashAttention), appendix B.2, D = rowsum(grad * out).

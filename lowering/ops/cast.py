@@ -19,7 +19,7 @@ Value = ir.Value
 
 
 @emits(aten._to_copy.default)
-def to_copy(b: Builder, x: Value, *, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def to_copy(b: Builder, x: Value, *, dtype: torch.dtype | None = None) -> Value:
     """X in another dtype; layout and device do not concern the values."""
     return sem.convert_like_eager(b, x, b.result_dtype())
 
@@ -30,11 +30,19 @@ def convert_element_type(b: Builder, x: Value, dtype: torch.dtype) -> Value:
     return sem.convert_like_eager(b, x, dtype)
 
 
-@emits(aten.clone.default, aten.alias.default, aten.detach.default, aten.contiguous.default,
-       aten.lift_fresh_copy.default, aten.lift_fresh.default, aten.positive.default,
-       aten.resolve_conj.default, aten.resolve_neg.default,
-       prims.device_put.default)
-def same(b: Builder, x: Value, *_: object) -> Value:  # noqa: ARG001
+@emits(
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.contiguous.default,
+    aten.lift_fresh_copy.default,
+    aten.lift_fresh.default,
+    aten.positive.default,
+    aten.resolve_conj.default,
+    aten.resolve_neg.default,
+    prims.device_put.default,
+)
+def same(b: Builder, x: Value, *_: object) -> Value:
     """The value itself."""
     return x
 
@@ -45,8 +53,14 @@ def copy(b: Builder, x: Value, source: Value) -> Value:
     return sem.operand(b, source, b.shape(x), b.dtype(x))
 
 
-@emits(aten.view.dtype, supports=lambda node: "bool cannot be reinterpreted"
-       if torch.bool in (node.args[1], node.args[0].meta["val"].dtype) else None)
+@emits(
+    aten.view.dtype,
+    supports=lambda node: (
+        "bool cannot be reinterpreted"
+        if torch.bool in (node.args[1], node.args[0].meta["val"].dtype)
+        else None
+    ),
+)
 def view_dtype(b: Builder, x: Value, dtype: torch.dtype) -> Value:
     """The same bytes in another dtype; the last dimension is scaled (T001)."""
     old, new = b.dtype(x).itemsize, dtype.itemsize

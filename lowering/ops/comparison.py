@@ -107,20 +107,29 @@ def bitwise_not(b: Builder, x: Value) -> Value:
     return b.not_(x)
 
 
-@emits(aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar,
-       aten.bitwise_left_shift.Scalar_Tensor, aten.__lshift__.Scalar, aten.__lshift__.Tensor)
+@emits(
+    aten.bitwise_left_shift.Tensor,
+    aten.bitwise_left_shift.Tensor_Scalar,
+    aten.bitwise_left_shift.Scalar_Tensor,
+    aten.__lshift__.Scalar,
+    aten.__lshift__.Tensor,
+)
 def bitwise_left_shift(b: Builder, x: Operand, y: Operand) -> Value:
     """X << y; 0 when y is negative or not below the width."""
     return sem.elementwise(b, b.shift_left, x, y)
 
 
-@emits(aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar,
-       aten.bitwise_right_shift.Scalar_Tensor, aten.__rshift__.Scalar, aten.__rshift__.Tensor)
+@emits(
+    aten.bitwise_right_shift.Tensor,
+    aten.bitwise_right_shift.Tensor_Scalar,
+    aten.bitwise_right_shift.Scalar_Tensor,
+    aten.__rshift__.Scalar,
+    aten.__rshift__.Tensor,
+)
 def bitwise_right_shift(b: Builder, x: Operand, y: Operand) -> Value:
     """X >> y, arithmetic for signed dtypes; all sign bits when y is out of range."""
     unsigned = b.result_dtype() in sem.UNSIGNED
-    return sem.elementwise(b, b.shift_right_logical if unsigned else b.shift_right_arithmetic,
-                           x, y)
+    return sem.elementwise(b, b.shift_right_logical if unsigned else b.shift_right_arithmetic, x, y)
 
 
 @emits(aten.isnan.default)

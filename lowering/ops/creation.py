@@ -22,30 +22,42 @@ Value = ir.Value
 
 
 @emits(aten.full.default)
-def full(b: Builder, size: Sequence[int], fill_value: Scalar,
-         dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def full(
+    b: Builder,
+    size: Sequence[int],
+    fill_value: Scalar,
+    dtype: torch.dtype | None = None,
+) -> Value:
     """A constant."""
     return b.full(b.result_shape(), fill_value, b.result_dtype())
 
 
 @emits(aten.full_like.default, aten.new_full.default)
-def full_like(b: Builder, x: Value, *args: object, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def full_like(b: Builder, x: Value, *args: object, dtype: torch.dtype | None = None) -> Value:
     """A constant; the fill value is the last positional argument."""
     fill = args[-1]
     assert isinstance(fill, (bool, int, float, complex))
     return b.full(b.result_shape(), fill, b.result_dtype())
 
 
-@emits(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default,
-       aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default,
-       aten.empty_strided.default, aten.new_empty_strided.default, aten.empty_permuted.default)
-def zeros(b: Builder, *_: object, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+@emits(
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.empty_strided.default,
+    aten.new_empty_strided.default,
+    aten.empty_permuted.default,
+)
+def zeros(b: Builder, *_: object, dtype: torch.dtype | None = None) -> Value:
     """Zeros."""
     return b.full(b.result_shape(), 0, b.result_dtype())
 
 
 @emits(aten.ones.default, aten.ones_like.default, aten.new_ones.default)
-def ones(b: Builder, *_: object, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def ones(b: Builder, *_: object, dtype: torch.dtype | None = None) -> Value:
     """Ones."""
     return b.full(b.result_shape(), 1, b.result_dtype())
 
@@ -63,7 +75,7 @@ def zero(b: Builder, x: Value) -> Value:
 
 
 @emits(aten.scalar_tensor.default)
-def scalar_tensor(b: Builder, s: Scalar, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def scalar_tensor(b: Builder, s: Scalar, dtype: torch.dtype | None = None) -> Value:
     """A 0-d constant."""
     return b.scalar(s, b.result_dtype())
 
@@ -83,35 +95,52 @@ def _progression(b: Builder, start: Scalar, step: Scalar) -> Value:
 
 
 @emits(aten.arange.start_step)
-def arange_start_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1,  # noqa: ARG001
-                      dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def arange_start_step(
+    b: Builder,
+    start: Scalar,
+    end: Scalar,
+    step: Scalar = 1,
+    dtype: torch.dtype | None = None,
+) -> Value:
     """start, start + step, ... before end."""
     return _progression(b, start, step)
 
 
 @emits(aten.arange.start)
-def arange_start(b: Builder, start: Scalar, end: Scalar,  # noqa: ARG001
-                 dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def arange_start(
+    b: Builder,
+    start: Scalar,
+    end: Scalar,
+    dtype: torch.dtype | None = None,
+) -> Value:
     """start, start + 1, ... before end."""
     return _progression(b, start, 1)
 
 
 @emits(aten.arange.default)
-def arange(b: Builder, end: Scalar, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def arange(b: Builder, end: Scalar, dtype: torch.dtype | None = None) -> Value:
     """0, 1, ... before end."""
     return _progression(b, 0, 1)
 
 
 @emits(prims.iota.default)
-def iota(b: Builder, length: int, *, start: int, step: int, dtype: torch.dtype,  # noqa: ARG001
-         requires_grad: bool) -> Value:  # noqa: ARG001
+def iota(
+    b: Builder,
+    length: int,
+    *,
+    start: int,
+    step: int,
+    dtype: torch.dtype,
+    requires_grad: bool,
+) -> Value:
     """Start + step * i."""
     return _progression(b, start, step)
 
 
 @emits(aten.linspace.default)
-def linspace(b: Builder, start: Scalar, end: Scalar, steps: int,
-             dtype: torch.dtype | None = None) -> Value:
+def linspace(
+    b: Builder, start: Scalar, end: Scalar, steps: int, dtype: torch.dtype | None = None
+) -> Value:
     """`steps` points from start to end, the second half counted from the end as eager does it."""
     assert not isinstance(start, complex)
     assert not isinstance(end, complex)
@@ -129,7 +158,7 @@ def linspace(b: Builder, start: Scalar, end: Scalar, steps: int,
 
 
 @emits(aten.eye.default, aten.eye.m)
-def eye(b: Builder, *_: object, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def eye(b: Builder, *_: object, dtype: torch.dtype | None = None) -> Value:
     """Ones on the diagonal."""
     shape = b.result_shape()
     diagonal = b.compare(b.iota(shape, 0, torch.int64), b.iota(shape, 1, torch.int64), "EQ")

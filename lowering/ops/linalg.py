@@ -56,22 +56,25 @@ def bmm(b: Builder, x: Value, y: Value) -> Value:
 
 
 @emits(aten.addmm.default)
-def addmm(b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1,
-          alpha: Scalar = 1) -> Value:
+def addmm(
+    b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
     """Beta * addend + alpha * (x @ y)."""
     return _plus(b, addend, product(b, x, y), beta, alpha)
 
 
 @emits(aten.baddbmm.default)
-def baddbmm(b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1,
-            alpha: Scalar = 1) -> Value:
+def baddbmm(
+    b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
     """Batched addmm."""
     return _plus(b, addend, product(b, x, y, batch=1), beta, alpha)
 
 
 @emits(aten.addbmm.default)
-def addbmm(b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1,
-           alpha: Scalar = 1) -> Value:
+def addbmm(
+    b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
     """Beta * addend + alpha * the sum of the batch's products."""
     made = b.dot_general(x, y, contract=([0, 2], [0, 1]), dtype=sem.math_dtype(b.dtype(x)))
     return _plus(b, addend, made, beta, alpha)
@@ -85,8 +88,9 @@ def mv(b: Builder, x: Value, y: Value) -> Value:
 
 
 @emits(aten.addmv.default)
-def addmv(b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1,
-          alpha: Scalar = 1) -> Value:
+def addmv(
+    b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
     """Beta * addend + alpha * (x @ y), y a vector."""
     made = b.dot_general(x, y, contract=([1], [0]), dtype=sem.math_dtype(b.dtype(x)))
     return _plus(b, addend, made, beta, alpha)
@@ -100,8 +104,9 @@ def dot(b: Builder, x: Value, y: Value) -> Value:
 
 
 @emits(aten.addr.default)
-def addr(b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1,
-         alpha: Scalar = 1) -> Value:
+def addr(
+    b: Builder, addend: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
     """Beta * addend + alpha * the outer product."""
     shape, dtype = b.result_shape(), sem.math_dtype(b.result_dtype())
     rows = b.broadcast_in_dim(sem.convert_like_eager(b, x, dtype), shape, [0])

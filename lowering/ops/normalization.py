@@ -34,8 +34,14 @@ def _reciprocal_root(b: Builder, variance: Value, eps: float) -> Value:
 
 
 @emits(aten.native_layer_norm.default)
-def layer_norm(b: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None,
-               bias: Value | None, eps: float) -> list[Value]:
+def layer_norm(
+    b: Builder,
+    x: Value,
+    normalized_shape: Sequence[int],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+) -> list[Value]:
     """(x - mean) * rstd * weight + bias over the trailing dimensions; mean and rstd."""
     shape, wide = b.shape(x), _wide(b, x)
     dims = list(range(len(shape) - len(normalized_shape), len(shape)))
@@ -54,9 +60,17 @@ def _statistic(b: Builder, value: Value, index: int) -> Value:
 
 
 @emits(aten.native_layer_norm_backward.default)
-def layer_norm_backward(b: Builder, grad: Value, x: Value, normalized_shape: Sequence[int],
-                        mean: Value, rstd: Value, weight: Value | None, bias: Value | None,  # noqa: ARG001
-                        output_mask: Sequence[bool]) -> list[Value | None]:
+def layer_norm_backward(
+    b: Builder,
+    grad: Value,
+    x: Value,
+    normalized_shape: Sequence[int],
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    bias: Value | None,
+    output_mask: Sequence[bool],
+) -> list[Value | None]:
     """Gradients of input, weight and bias."""
     shape, grad, wide = b.shape(x), _wide(b, grad), _wide(b, x)
     dtype = b.dtype(wide)
@@ -67,8 +81,11 @@ def layer_norm_backward(b: Builder, grad: Value, x: Value, normalized_shape: Seq
     normal = b.multiply(b.subtract(wide, mean), rstd)
     made: list[Value | None] = [None, None, None]
     if output_mask[0]:
-        slope = grad if weight is None else b.multiply(
-            grad, b.broadcast_to(b.convert(weight, dtype), shape))
+        slope = (
+            grad
+            if weight is None
+            else b.multiply(grad, b.broadcast_to(b.convert(weight, dtype), shape))
+        )
         average = keep(b, mean_over(b, slope, inner), inner, shape)
         along = keep(b, mean_over(b, b.multiply(slope, normal), inner), inner, shape)
         centred = b.subtract(b.subtract(slope, average), b.multiply(normal, along))
@@ -84,8 +101,9 @@ def layer_norm_backward(b: Builder, grad: Value, x: Value, normalized_shape: Seq
 
 
 @emits(aten._fused_rms_norm.default)
-def rms_norm(b: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None,
-             eps: float | None) -> list[Value]:
+def rms_norm(
+    b: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None, eps: float | None
+) -> list[Value]:
     """X * rsqrt(mean(x * x) + eps) * weight; and the reciprocal root."""
     shape, wide = b.shape(x), _wide(b, x)
     dims = list(range(len(shape) - len(normalized_shape), len(shape)))
@@ -98,9 +116,15 @@ def rms_norm(b: Builder, x: Value, normalized_shape: Sequence[int], weight: Valu
 
 
 @emits(aten._fused_rms_norm_backward.default)
-def rms_norm_backward(b: Builder, grad: Value, x: Value, normalized_shape: Sequence[int],
-                      rstd: Value, weight: Value | None,
-                      output_mask: Sequence[bool]) -> list[Value | None]:
+def rms_norm_backward(
+    b: Builder,
+    grad: Value,
+    x: Value,
+    normalized_shape: Sequence[int],
+    rstd: Value,
+    weight: Value | None,
+    output_mask: Sequence[bool],
+) -> list[Value | None]:
     """Gradients of input and weight."""
     shape, grad, wide = b.shape(x), _wide(b, grad), _wide(b, x)
     lead = len(shape) - len(normalized_shape)
@@ -109,11 +133,15 @@ def rms_norm_backward(b: Builder, grad: Value, x: Value, normalized_shape: Seque
     normal = b.multiply(wide, rstd)
     made: list[Value | None] = [None, None]
     if output_mask[0]:
-        slope = grad if weight is None else b.multiply(
-            grad, b.broadcast_to(b.convert(weight, b.dtype(wide)), shape))
+        slope = (
+            grad
+            if weight is None
+            else b.multiply(grad, b.broadcast_to(b.convert(weight, b.dtype(wide)), shape))
+        )
         along = keep(b, mean_over(b, b.multiply(slope, normal), inner), inner, shape)
-        made[0] = b.convert(b.multiply(b.subtract(slope, b.multiply(normal, along)), rstd),
-                            b.result_dtype(0))
+        made[0] = b.convert(
+            b.multiply(b.subtract(slope, b.multiply(normal, along)), rstd), b.result_dtype(0)
+        )
     if output_mask[1]:
         made[1] = b.convert(sum_over(b, b.multiply(grad, normal), outer), b.result_dtype(1))
     return made
@@ -123,16 +151,26 @@ def rms_norm_backward(b: Builder, grad: Value, x: Value, normalized_shape: Seque
 
 
 @emits(aten.native_group_norm.default)
-def group_norm(b: Builder, x: Value, weight: Value | None, bias: Value | None, N: int, C: int,
-               HxW: int, group: int, eps: float) -> list[Value]:
+def group_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> list[Value]:
     """Normalisation over each group of channels; mean and rstd of shape (N, group)."""
     shape = b.shape(x)
     grouped = (N, group, C // group, HxW)
     wide = b.reshape(_wide(b, x), grouped)
     variance, mean = variance_over(b, wide, [2, 3], 0.0)
     rstd = _reciprocal_root(b, variance, eps)
-    made = b.multiply(b.subtract(wide, keep(b, mean, [2, 3], grouped)),
-                      keep(b, rstd, [2, 3], grouped))
+    made = b.multiply(
+        b.subtract(wide, keep(b, mean, [2, 3], grouped)), keep(b, rstd, [2, 3], grouped)
+    )
     made = b.reshape(made, shape)
     if weight is not None:
         made = b.multiply(made, b.broadcast_in_dim(b.convert(weight, b.dtype(made)), shape, [1]))
@@ -142,9 +180,19 @@ def group_norm(b: Builder, x: Value, weight: Value | None, bias: Value | None, N
 
 
 @emits(aten.native_group_norm_backward.default)
-def group_norm_backward(b: Builder, grad: Value, x: Value, mean: Value, rstd: Value,
-                        weight: Value | None, N: int, C: int, HxW: int, group: int,
-                        output_mask: Sequence[bool]) -> list[Value | None]:
+def group_norm_backward(
+    b: Builder,
+    grad: Value,
+    x: Value,
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> list[Value | None]:
     """Gradients of input, weight and bias."""
     grouped = (N, group, C // group, HxW)
     grad, wide = b.reshape(_wide(b, grad), grouped), b.reshape(_wide(b, x), grouped)
@@ -177,8 +225,9 @@ def _channel_dims(b: Builder, x: Value) -> list[int]:
     return [d for d in range(b.rank(x)) if d != 1]
 
 
-def _affine(b: Builder, x: Value, mean: Value, rstd: Value, weight: Value | None,
-            bias: Value | None) -> Value:
+def _affine(
+    b: Builder, x: Value, mean: Value, rstd: Value, weight: Value | None, bias: Value | None
+) -> Value:
     shape, dtype = b.shape(x), b.dtype(x)
 
     def spread(value: Value) -> Value:
@@ -189,8 +238,9 @@ def _affine(b: Builder, x: Value, mean: Value, rstd: Value, weight: Value | None
     return made if bias is None else b.add(made, spread(bias))
 
 
-def _training(b: Builder, x: Value, weight: Value | None, bias: Value | None,
-              eps: float) -> tuple[Value, Value, Value, Value]:
+def _training(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value, Value]:
     wide, dims = _wide(b, x), _channel_dims(b, x)
     variance, mean = variance_over(b, wide, dims, 0.0)
     rstd = _reciprocal_root(b, variance, eps)
@@ -202,14 +252,21 @@ def _updated(b: Builder, running: Value, batch: Value, momentum: float) -> Value
     wide = _wide(b, running)
     batch = b.convert(batch, b.dtype(wide))
     kept = b.multiply(wide, b.full_like(wide, 1.0 - momentum))
-    return b.convert(b.add(kept, b.multiply(batch, b.full_like(wide, momentum))),
-                     b.dtype(running))
+    return b.convert(b.add(kept, b.multiply(batch, b.full_like(wide, momentum))), b.dtype(running))
 
 
 @emits(aten._native_batch_norm_legit_functional.default)
-def batch_norm_functional(b: Builder, x: Value, weight: Value | None, bias: Value | None,
-                          running_mean: Value, running_var: Value, training: bool,
-                          momentum: float, eps: float) -> list[Value]:
+def batch_norm_functional(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
     """Output, saved mean, saved rstd, new running mean, new running variance."""
     if not training:
         made = batch_norm_inference(b, x, weight, bias, running_mean, running_var, momentum, eps)
@@ -218,23 +275,41 @@ def batch_norm_functional(b: Builder, x: Value, weight: Value | None, bias: Valu
     count = math.prod(n for d, n in enumerate(b.shape(x)) if d != 1)
     # The running variance is the unbiased one; a single value per channel gives inf or NaN there.
     unbiased = b.multiply(variance, b.full_like(variance, count / max(count - 1, 1)))
-    return [b.convert(made, b.result_dtype()), _statistic(b, mean, 1), _statistic(b, rstd, 2),
-            _updated(b, running_mean, mean, momentum),
-            _updated(b, running_var, unbiased, momentum)]
+    return [
+        b.convert(made, b.result_dtype()),
+        _statistic(b, mean, 1),
+        _statistic(b, rstd, 2),
+        _updated(b, running_mean, mean, momentum),
+        _updated(b, running_var, unbiased, momentum),
+    ]
 
 
 @emits(aten._native_batch_norm_legit.no_stats)
-def batch_norm_no_stats(b: Builder, x: Value, weight: Value | None, bias: Value | None,
-                        training: bool, momentum: float, eps: float) -> list[Value]:  # noqa: ARG001
+def batch_norm_no_stats(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
     """Batch statistics without running ones: output, mean, rstd."""
     made, mean, rstd, _ = _training(b, x, weight, bias, eps)
     return [b.convert(made, b.result_dtype()), _statistic(b, mean, 1), _statistic(b, rstd, 2)]
 
 
 @emits(aten._native_batch_norm_legit_no_training.default)
-def batch_norm_inference(b: Builder, x: Value, weight: Value | None, bias: Value | None,
-                         running_mean: Value, running_var: Value, momentum: float,  # noqa: ARG001
-                         eps: float) -> list[Value]:
+def batch_norm_inference(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
     """Normalisation by the running statistics; the two saved statistics are empty."""
     wide = _wide(b, x)
     mean = b.convert(running_mean, b.dtype(wide))
@@ -245,10 +320,19 @@ def batch_norm_inference(b: Builder, x: Value, weight: Value | None, bias: Value
 
 
 @emits(aten.native_batch_norm_backward.default)
-def batch_norm_backward(b: Builder, grad: Value, x: Value, weight: Value | None,
-                        running_mean: Value | None, running_var: Value | None,
-                        save_mean: Value | None, save_rstd: Value | None, train: bool, eps: float,
-                        output_mask: Sequence[bool]) -> list[Value | None]:
+def batch_norm_backward(
+    b: Builder,
+    grad: Value,
+    x: Value,
+    weight: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    save_mean: Value | None,
+    save_rstd: Value | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> list[Value | None]:
     """Gradients of input, weight and bias."""
     shape, grad, wide = b.shape(x), _wide(b, grad), _wide(b, x)
     dtype, dims = b.dtype(wide), _channel_dims(b, x)

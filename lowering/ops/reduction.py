@@ -16,6 +16,8 @@ from neuron_compile.lowering import semantics as sem
 from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.builder_core import Scalar
 from neuron_compile.lowering.registry import emits
+from neuron_compile.lowering.semantics import highest, lowest
+from neuron_compile.lowering.winners import beyond, index_dtype
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -41,7 +43,7 @@ def max_over(b: Builder, x: Value, dims: Sequence[int]) -> Value:
     """Maximum (NaN wins), dimensions dropped."""
     if not dims:
         return x
-    return b.reduce(x, b.scalar(sem.lowest(b.dtype(x)), b.dtype(x)), dims, b.maximum)
+    return b.reduce(x, b.scalar(lowest(b.dtype(x)), b.dtype(x)), dims, b.maximum)
 
 
 def keep(b: Builder, x: Value, dims: Sequence[int], shape: Sequence[int]) -> Value:
@@ -59,13 +61,20 @@ def sum_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:
 
 
 @emits(aten.sum.dim_IntList)
-def sum_dims(b: Builder, x: Value, dim: Dims = None, keepdim: bool = False, *,  # noqa: ARG001
-             dtype: Dtype = None) -> Value:  # noqa: ARG001
+def sum_dims(
+    b: Builder,
+    x: Value,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Dtype = None,
+) -> Value:
     """Sum over dimensions, in dtype (integers: int64); the input is converted first."""
     result = b.result_dtype()
     wide = sem.convert_like_eager(b, x, result)
-    wide = b.convert(wide if sem.math_dtype(result) is result else _unrounded(b, x, wide),
-                     sem.math_dtype(result))
+    wide = b.convert(
+        wide if sem.math_dtype(result) is result else _unrounded(b, x, wide), sem.math_dtype(result)
+    )
     total = sum_over(b, wide, reduced_dims(dim, b.rank(x)))
     return b.convert(b.reshape(total, b.result_shape()), result)
 
@@ -82,8 +91,14 @@ def mean_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:
 
 
 @emits(aten.mean.dim)
-def mean_dims(b: Builder, x: Value, dim: Dims = None, keepdim: bool = False, *,  # noqa: ARG001
-              dtype: Dtype = None) -> Value:  # noqa: ARG001
+def mean_dims(
+    b: Builder,
+    x: Value,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Dtype = None,
+) -> Value:
     """Mean over dimensions; NaN of nothing."""
     result = b.result_dtype()
     wide = sem.convert_like_eager(b, x, sem.math_dtype(result))
@@ -99,14 +114,20 @@ def mean_over(b: Builder, x: Value, dims: Sequence[int]) -> Value:
 
 
 @emits(aten.prod.default)
-def prod_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:  # noqa: ARG001
+def prod_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:
     """Product of everything."""
     return _product(b, x, list(range(b.rank(x))))
 
 
 @emits(aten.prod.dim_int)
-def prod_dim(b: Builder, x: Value, dim: int, keepdim: bool = False, *,  # noqa: ARG001
-             dtype: Dtype = None) -> Value:  # noqa: ARG001
+def prod_dim(
+    b: Builder,
+    x: Value,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    dtype: Dtype = None,
+) -> Value:
     """Product over one dimension."""
     return _product(b, x, reduced_dims(dim, b.rank(x)))
 
@@ -123,16 +144,16 @@ def _product(b: Builder, x: Value, dims: Sequence[int]) -> Value:
 
 
 @emits(aten.amax.default)
-def amax(b: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:  # noqa: ARG001
+def amax(b: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Maximum; NaN wins."""
     return b.reshape(max_over(b, x, reduced_dims(dim, b.rank(x))), b.result_shape())
 
 
 @emits(aten.amin.default)
-def amin(b: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:  # noqa: ARG001
+def amin(b: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Minimum; NaN wins."""
     dims, dtype = reduced_dims(dim, b.rank(x)), b.dtype(x)
-    made = b.reduce(x, b.scalar(sem.highest(dtype), dtype), dims, b.minimum) if dims else x
+    made = b.reduce(x, b.scalar(highest(dtype), dtype), dims, b.minimum) if dims else x
     return b.reshape(made, b.result_shape())
 
 
@@ -148,43 +169,65 @@ def min_all(b: Builder, x: Value) -> Value:
     return amin(b, x)
 
 
+def extreme_with_index(b: Builder, x: Value, dim: int, *, largest: bool) -> tuple[Value, Value]:
+    """Extreme value and its int64 index along `dim` (dropped): the first; NaN wins (T065, T049)."""
+    dtype = b.dtype(x)
+    counter = index_dtype(b.shape(x)[dim])
+    index = b.iota(b.shape(x), dim, counter)
+    start = lowest(dtype) if largest else highest(dtype)
+    inits = [b.scalar(start, dtype), b.scalar(beyond(counter), counter)]
+    direction = "GT" if largest else "LT"
+
+    def body(value: Value, at: Value, other: Value, other_at: Value) -> list[Value]:
+        better = b.compare(value, other, direction)
+        equal = b.compare(value, other, "EQ")
+        if dtype in sem.FLOATS:
+            nan, other_nan = sem.is_nan(b, value), sem.is_nan(b, other)
+            better = b.or_(better, b.and_(nan, b.not_(other_nan)))
+            equal = b.or_(equal, b.and_(nan, other_nan))
+        keep = b.or_(better, b.and_(equal, b.compare(at, other_at, "LT")))
+        return [b.select(keep, value, other), b.select(keep, at, other_at)]
+
+    made = b.reduce_many([x, index], inits, [dim], body)
+    return made[0], b.convert(made[1], torch.int64)
+
+
 def _extreme(b: Builder, x: Value, dim: int | None, *, largest: bool) -> tuple[Value, Value]:
     if dim is None:
         x, dim = b.reshape(x, (math.prod(b.shape(x)),)), 0
     elif b.rank(x) == 0:
         x, dim = b.reshape(x, (1,)), 0
-    return sem.extreme_with_index(b, x, dim % b.rank(x), largest=largest)
+    return extreme_with_index(b, x, dim % b.rank(x), largest=largest)
 
 
 @emits(aten.max.dim)
-def max_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> list[Value]:  # noqa: ARG001
+def max_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> list[Value]:
     """Maximum and where it is first."""
     made = _extreme(b, x, dim, largest=True)
     return [b.reshape(value, b.result_shape(i)) for i, value in enumerate(made)]
 
 
 @emits(aten.min.dim)
-def min_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> list[Value]:  # noqa: ARG001
+def min_dim(b: Builder, x: Value, dim: int, keepdim: bool = False) -> list[Value]:
     """Minimum and where it is first."""
     made = _extreme(b, x, dim, largest=False)
     return [b.reshape(value, b.result_shape(i)) for i, value in enumerate(made)]
 
 
 @emits(aten.argmax.default)
-def argmax(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:  # noqa: ARG001
+def argmax(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Where the maximum is first; NaN counts as the maximum."""
     return b.reshape(_extreme(b, x, dim, largest=True)[1], b.result_shape())
 
 
 @emits(aten.argmin.default)
-def argmin(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:  # noqa: ARG001
+def argmin(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Where the minimum is first; NaN counts as the minimum."""
     return b.reshape(_extreme(b, x, dim, largest=False)[1], b.result_shape())
 
 
 @emits(aten.aminmax.default)
-def aminmax(b: Builder, x: Value, *, dim: int | None = None,
-            keepdim: bool = False) -> list[Value]:
+def aminmax(b: Builder, x: Value, *, dim: int | None = None, keepdim: bool = False) -> list[Value]:
     """Minimum and maximum."""
     return [amin(b, x, dim, keepdim), amax(b, x, dim, keepdim)]
 
@@ -193,13 +236,13 @@ def aminmax(b: Builder, x: Value, *, dim: int | None = None,
 
 
 @emits(aten.any.default, aten.any.dim, aten.any.dims)
-def any_(b: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:  # noqa: ARG001
+def any_(b: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Is any element nonzero (NaN is)."""
     return _truth(b, x, dim, False, b.or_)
 
 
 @emits(aten.all.default, aten.all.dim, aten.all.dims)
-def all_(b: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:  # noqa: ARG001
+def all_(b: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Are all elements nonzero."""
     return _truth(b, x, dim, True, b.and_)
 
@@ -223,8 +266,9 @@ def count_nonzero(b: Builder, x: Value, dim: Dims = None) -> Value:
 # ---- spread ----------------------------------------------------------------------------------
 
 
-def variance_over(b: Builder, x: Value, dims: Sequence[int],
-                  correction: float) -> tuple[Value, Value]:
+def variance_over(
+    b: Builder, x: Value, dims: Sequence[int], correction: float
+) -> tuple[Value, Value]:
     """Variance and mean in the dtype of x, dimensions dropped: two passes, as exact as Welford."""
     count = math.prod(b.shape(x)[d] for d in dims)
     mean = mean_over(b, x, dims)
@@ -233,52 +277,84 @@ def variance_over(b: Builder, x: Value, dims: Sequence[int],
     return b.divide(squares, b.full_like(squares, max(count - correction, 0))), mean
 
 
-def _spread(b: Builder, x: Value, dim: Dims, correction: Scalar | None, *,
-            root: bool) -> list[Value]:
+def _spread(
+    b: Builder, x: Value, dim: Dims, correction: Scalar | None, *, root: bool
+) -> list[Value]:
     assert not isinstance(correction, complex)
     wide = b.convert(x, sem.math_dtype(b.dtype(x)))
-    variance, mean = variance_over(b, wide, reduced_dims(dim, b.rank(x)),
-                                   1.0 if correction is None else float(correction))
+    variance, mean = variance_over(
+        b, wide, reduced_dims(dim, b.rank(x)), 1.0 if correction is None else float(correction)
+    )
     made = [b.sqrt(variance) if root else variance, mean]
     return [b.reshape(b.convert(value, b.dtype(x)), b.result_shape()) for value in made]
 
 
 @emits(aten.var.correction)
-def var(b: Builder, x: Value, dim: Dims = None, *, correction: Scalar | None = None,
-        keepdim: bool = False) -> Value:  # noqa: ARG001
+def var(
+    b: Builder,
+    x: Value,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> Value:
     """Variance, divided by n - correction (default 1)."""
     return _spread(b, x, dim, correction, root=False)[0]
 
 
 @emits(aten.std.correction)
-def std(b: Builder, x: Value, dim: Dims = None, *, correction: Scalar | None = None,
-        keepdim: bool = False) -> Value:  # noqa: ARG001
+def std(
+    b: Builder,
+    x: Value,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> Value:
     """Standard deviation."""
     return _spread(b, x, dim, correction, root=True)[0]
 
 
 @emits(aten.var_mean.correction)
-def var_mean(b: Builder, x: Value, dim: Dims = None, *, correction: Scalar | None = None,
-             keepdim: bool = False) -> list[Value]:  # noqa: ARG001
+def var_mean(
+    b: Builder,
+    x: Value,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> list[Value]:
     """Variance and mean (T086: nan, nan of nothing)."""
     return _spread(b, x, dim, correction, root=False)
 
 
 @emits(aten.std_mean.correction)
-def std_mean(b: Builder, x: Value, dim: Dims = None, *, correction: Scalar | None = None,
-             keepdim: bool = False) -> list[Value]:  # noqa: ARG001
+def std_mean(
+    b: Builder,
+    x: Value,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> list[Value]:
     """Standard deviation and mean."""
     return _spread(b, x, dim, correction, root=True)
 
 
 @emits(aten.linalg_vector_norm.default)
-def vector_norm(b: Builder, x: Value, ord: Scalar = 2, dim: Dims = None,  # noqa: A002
-                keepdim: bool = False, *, dtype: Dtype = None) -> Value:  # noqa: ARG001
+def vector_norm(
+    b: Builder,
+    x: Value,
+    ord: Scalar = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Dtype = None,
+) -> Value:
     """(sum |x|**ord) ** (1/ord); the extremes for +-inf, the count of nonzeros for 0."""
     assert not isinstance(ord, complex)
     result = b.result_dtype()
-    size = b.abs(b.convert(x, sem.math_dtype(result) if not b.dtype(x).is_complex
-                           else b.dtype(x)))
+    size = b.abs(b.convert(x, sem.math_dtype(result) if not b.dtype(x).is_complex else b.dtype(x)))
     dims = reduced_dims(dim, b.rank(x))
     made = _norm(b, size, float(ord), dims)
     return b.convert(b.reshape(made, b.result_shape()), result)
@@ -302,7 +378,7 @@ def _norm(b: Builder, size: Value, order: float, dims: Sequence[int]) -> Value:
 
 
 @emits(aten.logsumexp.default)
-def logsumexp(b: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:  # noqa: ARG001
+def logsumexp(b: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
     """log(sum(exp(x))), shifted by the maximum where that is finite."""
     result, shape = b.result_dtype(), b.shape(x)
     wide = sem.convert_like_eager(b, x, sem.math_dtype(result))
@@ -318,19 +394,18 @@ def logsumexp(b: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value: 
 
 
 @emits(aten.cumsum.default)
-def cumsum(b: Builder, x: Value, dim: int, *, dtype: Dtype = None) -> Value:  # noqa: ARG001
+def cumsum(b: Builder, x: Value, dim: int, *, dtype: Dtype = None) -> Value:
     """Running sum along one dimension."""
     return _running(b, x, dim, 0, b.add)
 
 
 @emits(aten.cumprod.default)
-def cumprod(b: Builder, x: Value, dim: int, *, dtype: Dtype = None) -> Value:  # noqa: ARG001
+def cumprod(b: Builder, x: Value, dim: int, *, dtype: Dtype = None) -> Value:
     """Running product along one dimension."""
     return _running(b, x, dim, 1, b.multiply)
 
 
-def _running(b: Builder, x: Value, dim: int, start: Scalar,
-             body: Callable[..., Value]) -> Value:
+def _running(b: Builder, x: Value, dim: int, start: Scalar, body: Callable[..., Value]) -> Value:
     result, shape = b.result_dtype(), b.shape(x)
     wide = b.convert(sem.convert_like_eager(b, x, result), sem.math_dtype(result))
     if not shape or 0 in shape:
@@ -338,6 +413,7 @@ def _running(b: Builder, x: Value, dim: int, start: Scalar,
     dim %= len(shape)
     window, padding = [1] * len(shape), [(0, 0)] * len(shape)
     window[dim], padding[dim] = shape[dim], (shape[dim] - 1, 0)
-    made = b.reduce_window([wide], [b.scalar(start, b.dtype(wide))], body, window=window,
-                           padding=padding)[0]
+    made = b.reduce_window(
+        [wide], [b.scalar(start, b.dtype(wide))], body, window=window, padding=padding
+    )[0]
     return b.convert(made, result)

@@ -25,16 +25,26 @@ def _dim(dim: int, rank: int) -> int:
     return dim + max(rank, 1) if dim < 0 else dim
 
 
-@emits(aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.view_copy.default,
-       aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
-       aten.flatten.using_ints, aten.unflatten.int, aten._reshape_alias.default)
+@emits(
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.view_copy.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.flatten.using_ints,
+    aten.unflatten.int,
+    aten._reshape_alias.default,
+)
 def view(b: Builder, x: Value, *_: object) -> Value:
     """The same elements in row-major order: the node tells the new shape."""
     return b.reshape(x, b.result_shape())
 
 
 @emits(aten.expand.default, aten.expand_copy.default)
-def expand(b: Builder, x: Value, size: Sequence[int], *, implicit: bool = False) -> Value:  # noqa: ARG001
+def expand(b: Builder, x: Value, size: Sequence[int], *, implicit: bool = False) -> Value:
     """Broadcast to a larger shape."""
     return b.broadcast_to(x, b.result_shape())
 
@@ -69,8 +79,14 @@ def _slice_bounds(size: int, start: int | None, end: int | None) -> tuple[int, i
 
 
 @emits(aten.slice.Tensor, aten.slice_copy.Tensor)
-def slice_(b: Builder, x: Value, dim: int = 0, start: int | None = None, end: int | None = None,
-           step: int = 1) -> Value:
+def slice_(
+    b: Builder,
+    x: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
     """x[start:end:step] along one dimension."""
     dim = _dim(dim, b.rank(x))
     low, high = _slice_bounds(b.shape(x)[dim], start, end)
@@ -101,10 +117,16 @@ def _pieces(b: Builder, x: Value, sizes: Sequence[int], dim: int) -> list[Value]
     return pieces
 
 
-@emits(aten.split.Tensor, aten.split_with_sizes.default, aten.split_with_sizes_copy.default,
-       aten.chunk.default, aten.unsafe_split.Tensor, aten.unsafe_chunk.default,
-       aten.tensor_split.sections)
-def split(b: Builder, x: Value, sizes: object, dim: int = 0) -> list[Value]:  # noqa: ARG001
+@emits(
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.split_with_sizes_copy.default,
+    aten.chunk.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_chunk.default,
+    aten.tensor_split.sections,
+)
+def split(b: Builder, x: Value, sizes: object, dim: int = 0) -> list[Value]:
     """Consecutive pieces along one dimension; the node tells their sizes."""
     dim = _dim(dim, b.rank(x))
     return _pieces(b, x, [piece.shape[dim] for piece in b.node.meta["val"]], dim)
@@ -114,8 +136,11 @@ def split(b: Builder, x: Value, sizes: object, dim: int = 0) -> list[Value]:  # 
 def cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Join along one dimension; a 1-d empty tensor is skipped, as eager does for old code."""
     rank = len(b.result_shape())
-    parts = [sem.convert_like_eager(b, x, b.result_dtype()) for x in tensors
-             if b.shape(x) != (0,) or rank == 1]
+    parts = [
+        sem.convert_like_eager(b, x, b.result_dtype())
+        for x in tensors
+        if b.shape(x) != (0,) or rank == 1
+    ]
     if not parts:
         return b.full(b.result_shape(), 0, b.result_dtype())
     return b.concatenate(parts, _dim(dim, rank))
@@ -126,9 +151,10 @@ def stack(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Join along a new dimension."""
     shape = b.result_shape()
     dim = _dim(dim, len(shape))
-    each = (*shape[:dim], 1, *shape[dim + 1:])
-    return b.concatenate([b.reshape(sem.convert_like_eager(b, x, b.result_dtype()), each)
-                          for x in tensors], dim)
+    each = (*shape[:dim], 1, *shape[dim + 1 :])
+    return b.concatenate(
+        [b.reshape(sem.convert_like_eager(b, x, b.result_dtype()), each) for x in tensors], dim
+    )
 
 
 @emits(aten.constant_pad_nd.default)
@@ -192,8 +218,11 @@ def diagonal(b: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
     length = b.result_shape()[-1]
     row, column = max(0, -offset), max(0, offset)
     lead = [shape[d] for d in rest]
-    square = b.slice(x, [0] * len(lead) + [row, column],
-                     [*lead, min(row + length, rows), min(column + length, columns)])
+    square = b.slice(
+        x,
+        [0] * len(lead) + [row, column],
+        [*lead, min(row + length, rows), min(column + length, columns)],
+    )
     # Element (i, i) of a length x length square is at i * (length + 1) of the flat square.
     return _square_diagonal(b, square, lead, length)
 
@@ -202,14 +231,22 @@ def _square_diagonal(b: Builder, square: Value, lead: Sequence[int], length: int
     if length == 0:
         return b.reshape(square, (*lead, 0))
     flat = b.reshape(square, (*lead, length * length))
-    step = b.slice(flat, [0] * (len(lead) + 1), [*lead, length * length],
-                   [1] * len(lead) + [length + 1])
+    step = b.slice(
+        flat, [0] * (len(lead) + 1), [*lead, length * length], [1] * len(lead) + [length + 1]
+    )
     return b.reshape(step, (*lead, length))
 
 
 @emits(aten.slice_scatter.default)
-def slice_scatter(b: Builder, x: Value, source: Value, dim: int = 0, start: int | None = None,
-                  end: int | None = None, step: int = 1) -> Value:
+def slice_scatter(
+    b: Builder,
+    x: Value,
+    source: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
     """X with x[start:end:step] replaced by the source."""
     shape = b.shape(x)
     dim = _dim(dim, len(shape))
@@ -217,7 +254,7 @@ def slice_scatter(b: Builder, x: Value, source: Value, dim: int = 0, start: int 
     count = max(0, -(-(high - low) // step))
     if count == 0:
         return x
-    size = [*shape[:dim], count, *shape[dim + 1:]]
+    size = [*shape[:dim], count, *shape[dim + 1 :]]
     source = b.broadcast_to(sem.convert_like_eager(b, source, b.dtype(x)), size)
     return _overwrite(b, x, source, dim, low, step)
 
@@ -245,14 +282,15 @@ def select_scatter(b: Builder, x: Value, source: Value, dim: int, index: int) ->
     shape = b.shape(x)
     dim = _dim(dim, len(shape))
     at = index + shape[dim] if index < 0 else index
-    size = [*shape[:dim], 1, *shape[dim + 1:]]
+    size = [*shape[:dim], 1, *shape[dim + 1 :]]
     source = b.reshape(sem.convert_like_eager(b, source, b.dtype(x)), size)
     return _overwrite(b, x, source, dim, at, 1)
 
 
 @emits(aten.slice_backward.default)
-def slice_backward(b: Builder, grad: Value, input_sizes: Sequence[int], dim: int, start: int,
-                   end: int, step: int) -> Value:
+def slice_backward(
+    b: Builder, grad: Value, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Value:
     """Zeros with the gradient where the slice was: a pad."""
     dim = _dim(dim, len(input_sizes))
     low, _ = _slice_bounds(input_sizes[dim], start, end)
@@ -265,12 +303,13 @@ def slice_backward(b: Builder, grad: Value, input_sizes: Sequence[int], dim: int
 
 
 @emits(aten.select_backward.default)
-def select_backward(b: Builder, grad: Value, input_sizes: Sequence[int], dim: int,
-                    index: int) -> Value:
+def select_backward(
+    b: Builder, grad: Value, input_sizes: Sequence[int], dim: int, index: int
+) -> Value:
     """Zeros with the gradient at one index: a pad."""
     dim = _dim(dim, len(input_sizes))
     at = index + input_sizes[dim] if index < 0 else index
-    whole = b.reshape(grad, (*input_sizes[:dim], 1, *input_sizes[dim + 1:]))
+    whole = b.reshape(grad, (*input_sizes[:dim], 1, *input_sizes[dim + 1 :]))
     before, after = [0] * len(input_sizes), [0] * len(input_sizes)
     before[dim], after[dim] = at, input_sizes[dim] - at - 1
     return b.pad(whole, b.scalar(0, b.dtype(grad)), before, after)

@@ -45,21 +45,21 @@ def softmax_rows(b: Builder, x: Value, dims: list[int], *, safe: bool) -> Value:
 
 
 @emits(aten._softmax.default)
-def softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:  # noqa: ARG001
+def softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
     """Softmax along one dimension."""
     made = softmax_rows(b, _wide(b, x), _dims(b, x, dim), safe=False)
     return b.convert(made, b.result_dtype())
 
 
 @emits(aten._safe_softmax.default)
-def safe_softmax(b: Builder, x: Value, dim: int, dtype: torch.dtype | None = None) -> Value:  # noqa: ARG001
+def safe_softmax(b: Builder, x: Value, dim: int, dtype: torch.dtype | None = None) -> Value:
     """Softmax that gives zeros for a row of -inf only."""
     made = softmax_rows(b, _wide(b, x), _dims(b, x, dim), safe=True)
     return b.convert(made, b.result_dtype())
 
 
 @emits(aten._log_softmax.default)
-def log_softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:  # noqa: ARG001
+def log_softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
     """X - max - log(sum(exp(x - max)))."""
     wide, dims = _wide(b, x), _dims(b, x, dim)
     shape = b.shape(x)
@@ -69,8 +69,9 @@ def log_softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:  
 
 
 @emits(aten._softmax_backward_data.default)
-def softmax_backward(b: Builder, grad: Value, output: Value, dim: int,
-                     input_dtype: torch.dtype) -> Value:  # noqa: ARG001
+def softmax_backward(
+    b: Builder, grad: Value, output: Value, dim: int, input_dtype: torch.dtype
+) -> Value:
     """Output * (grad - sum(grad * output))."""
     dims, math_dtype = _dims(b, grad, dim), sem.math_dtype(b.dtype(grad))
     grad, output = b.convert(grad, math_dtype), b.convert(output, math_dtype)
@@ -81,8 +82,9 @@ def softmax_backward(b: Builder, grad: Value, output: Value, dim: int,
 
 
 @emits(aten._log_softmax_backward_data.default)
-def log_softmax_backward(b: Builder, grad: Value, output: Value, dim: int,
-                         input_dtype: torch.dtype) -> Value:  # noqa: ARG001
+def log_softmax_backward(
+    b: Builder, grad: Value, output: Value, dim: int, input_dtype: torch.dtype
+) -> Value:
     """Grad - exp(output) * sum(grad)."""
     dims, math_dtype = _dims(b, grad, dim), sem.math_dtype(b.dtype(grad))
     grad, output = b.convert(grad, math_dtype), b.convert(output, math_dtype)
@@ -99,8 +101,9 @@ def log_softmax_backward(b: Builder, grad: Value, output: Value, dim: int,
 _NONE, _MEAN, _SUM = 0, 1, 2
 
 
-def _target_mask(b: Builder, target: Value, axis: int, shape: tuple[int, ...],
-                 ignore_index: int) -> Value:
+def _target_mask(
+    b: Builder, target: Value, axis: int, shape: tuple[int, ...], ignore_index: int
+) -> Value:
     classes = b.iota(shape, axis, torch.int64)
     wanted = keep(b, b.convert(target, torch.int64), [axis], shape)
     hit = b.compare(classes, wanted, "EQ")
@@ -116,8 +119,9 @@ def _class_weights(b: Builder, x: Value, weight: Value | None, axis: int) -> Val
 
 
 @emits(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
-def nll_loss_forward(b: Builder, x: Value, target: Value, weight: Value | None, reduction: int,
-                     ignore_index: int) -> list[Value]:
+def nll_loss_forward(
+    b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int
+) -> list[Value]:
     """-weight[target] * x[target], per element or reduced; and the total weight."""
     dtype = b.result_dtype()
     wide = b.convert(x, sem.math_dtype(dtype))
@@ -140,8 +144,16 @@ def nll_loss_forward(b: Builder, x: Value, target: Value, weight: Value | None, 
 
 
 @emits(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
-def nll_loss_backward(b: Builder, grad: Value, x: Value, target: Value, weight: Value | None,
-                      reduction: int, ignore_index: int, total_weight: Value) -> Value:
+def nll_loss_backward(
+    b: Builder,
+    grad: Value,
+    x: Value,
+    target: Value,
+    weight: Value | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Value,
+) -> Value:
     """-weight[target] * grad at the target, 0 elsewhere; divided by the total weight for a mean."""
     dtype, shape = b.result_dtype(), b.shape(x)
     math_dtype = sem.math_dtype(dtype)

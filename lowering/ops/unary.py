@@ -1,7 +1,7 @@
 """Functions of one tensor: exp, log, trigonometry, rounding, signs.
 
-In: one value. Out: one value of the node's dtype. Invariant: an integer argument is converted to the
-float result dtype first; composites of 16-bit floats are computed in float32 and rounded once.
+In: one value. Out: one value of the node's dtype. Invariant: an integer argument is converted to
+the float result dtype first; composites of 16-bit floats are computed in float32, rounded once.
 """
 
 from __future__ import annotations
@@ -109,9 +109,13 @@ def abs_(b: Builder, x: Value) -> Value:
     return x if dtype in sem.UNSIGNED or dtype is torch.bool else b.abs(x)
 
 
-@emits(aten.sign.default, aten.sgn.default,
-       supports=lambda node: "sgn of complex numbers has no emitter"
-       if node.meta["val"].is_complex() else None)
+@emits(
+    aten.sign.default,
+    aten.sgn.default,
+    supports=lambda node: (
+        "sgn of complex numbers has no emitter" if node.meta["val"].is_complex() else None
+    ),
+)
 def sign(b: Builder, x: Value) -> Value:
     """-1, 0 or 1; 0 for NaN and both zeros, as eager's (x > 0) - (x < 0)."""
     dtype = b.dtype(x)
@@ -172,6 +176,7 @@ def round_decimals(b: Builder, x: Value, *, decimals: int) -> Value:
 @emits(aten.sinc.default)
 def sinc(b: Builder, x: Value) -> Value:
     """sin(pi x) / (pi x), 1 at 0."""
+
     def combine(v: Value) -> Value:
         angle = b.multiply(v, b.full_like(v, math.pi))
         at_zero = b.compare(v, b.full_like(v, 0.0), "EQ")
@@ -183,6 +188,7 @@ def sinc(b: Builder, x: Value) -> Value:
 @emits(aten.logit.default)
 def logit(b: Builder, x: Value, eps: float | None = None) -> Value:
     """log(x / (1 - x)), x first clamped to [eps, 1 - eps]."""
+
     def combine(v: Value) -> Value:
         one = b.full_like(v, 1.0)
         if eps is not None:
@@ -193,15 +199,21 @@ def logit(b: Builder, x: Value, eps: float | None = None) -> Value:
 
 
 @emits(aten.nan_to_num.default)
-def nan_to_num(b: Builder, x: Value, nan: float | None = None, posinf: float | None = None,
-               neginf: float | None = None) -> Value:
+def nan_to_num(
+    b: Builder,
+    x: Value,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Value:
     """NaN and infinities replaced; by default 0 and the largest finite numbers."""
     dtype = b.dtype(x)
     if dtype not in sem.FLOATS:
         return x
     limits = torch.finfo(dtype)
     made = b.select(sem.is_nan(b, x), b.full_like(x, 0.0 if nan is None else nan), x)
-    for infinite, given, default in ((math.inf, posinf, limits.max), (-math.inf, neginf, limits.min)):
+    cases = ((math.inf, posinf, limits.max), (-math.inf, neginf, limits.min))
+    for infinite, given, default in cases:
         is_it = b.compare(x, b.full_like(x, infinite), "EQ")
         made = b.select(is_it, b.full_like(x, default if given is None else given), made)
     return made

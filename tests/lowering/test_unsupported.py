@@ -1,0 +1,62 @@
+"""All unsupported operators are reported at once, each with what a user needs to act."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from neuron_compile.errors import UnsupportedOpError
+from neuron_compile.lowering import find_unsupported, lower
+
+aten = torch.ops.aten
+
+
+def trace(function, *args) -> torch.fx.GraphModule:
+    def flat(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = function(*tensors)
+        return made if isinstance(made, tuple) else (made,)
+
+    return make_fx(flat, tracing_mode="fake")(*args)
+
+
+def two_faults(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    first = aten.special_airy_ai.default(x)
+    second = aten.view.dtype(x > 0, torch.uint8)
+    return first, second.sin()
+
+
+def test_all_are_found_in_graph_order() -> None:
+    found = find_unsupported(trace(two_faults, torch.randn(2, 3)))
+    assert [f.op for f in found] == ["aten.special_airy_ai.default", "aten.view.dtype"]
+    assert found[0].operands == "float32[2, 3]"
+    assert found[0].reason == "no emitter, and Torch-MLIR does not translate it"
+    assert found[1].reason == "bool cannot be reinterpreted"
+
+
+def test_lower_raises_once_with_every_one() -> None:
+    with pytest.raises(UnsupportedOpError) as caught:
+        lower(trace(two_faults, torch.randn(2, 3)))
+    assert len(caught.value.ops) == 2
+    message = str(caught.value)
+    assert "2 operators cannot be lowered" in message
+    assert "aten.special_airy_ai.default(float32[2, 3]) at " in message
+    assert "fallback_execution" in message
+
+
+def test_line_of_the_user_is_named() -> None:
+    graph = trace(two_faults, torch.randn(2, 3))
+    node = next(n for n in graph.graph.nodes if "airy" in str(n.target))
+    node.meta["stack_trace"] = '  File "mine.py", line 7, in forward\n    x.airy()\n'
+    assert find_unsupported(graph)[0].where == "mine.py:7"
+
+
+def test_dtypes_without_an_mlir_type_are_reported() -> None:
+    graph = trace(lambda x: x.to(torch.float8_e5m2), torch.randn(2))
+    assert [f.reason for f in find_unsupported(graph)] == [
+        "dtype torch.float8_e5m2 is not supported"
+    ]
+
+
+def test_supported_graphs_report_nothing() -> None:
+    assert find_unsupported(trace(lambda x: (x + 1).sum(), torch.randn(2))) == []
