@@ -43,7 +43,7 @@ def foldable(graph: Graph) -> tuple[set[Node], set[Node]]:
     uniform: set[Node] = set()
     small: set[Node] = set()
     for node in graph.nodes:
-        if len(node.results) != 1 or node.captures:
+        if len(node.results) != 1 or node.captures or _is_complex(node):
             continue
         producers = [operand.node for operand in node.operands]
         known = all(producer is not None for producer in producers)
@@ -67,6 +67,11 @@ def foldable(graph: Graph) -> tuple[set[Node], set[Node]]:
         ):
             small.add(node)
     return uniform, small
+
+
+def _is_complex(node: Node) -> bool:
+    """The interpreter ends the process on complex numbers."""
+    return "complex" in node.result.dtype or any("complex" in v.dtype for v in node.operands)
 
 
 def _is_wanted(node: Node, uniform: set[Node], small: set[Node], graph: Graph) -> bool:

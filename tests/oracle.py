@@ -36,14 +36,23 @@ def evaluate(module: ir.Module, arrays: Sequence[np.ndarray]) -> list[np.ndarray
     """
     with module.context, ir.Location.unknown():
         clone = ir.Module.parse(module.operation.get_asm(print_generic_op_form=True))
+        complex_arguments, complex_results = _without_complex(clone)
         _return_bits(clone)
         PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
             clone.operation
         )
         types = [argument.type for argument in main_function(clone).regions[0].blocks[0].arguments]
-        attributes = [to_attribute(a, t) for a, t in zip(arrays, types, strict=True)]
-        results = _stablehlo.eval_module(clone, attributes)
-        return [from_attribute(result) for result in results]
+        parts = [
+            part
+            for array, is_complex in zip(arrays, complex_arguments, strict=True)
+            for part in ((array.real, array.imag) if is_complex else (array,))
+        ]
+        attributes = [to_attribute(a, t) for a, t in zip(parts, types, strict=True)]
+        found = iter(map(from_attribute, _stablehlo.eval_module(clone, attributes)))
+        return [
+            next(found) + 1j * next(found) if is_complex else next(found)
+            for is_complex in complex_results
+        ]
 
 
 def dtype_of(tensor: ir.Type) -> np.dtype:
@@ -115,6 +124,63 @@ def random_inputs(module: ir.Module, seed: int = 0, scale: float = 1.0) -> list[
                 normal = np.asarray(random.standard_normal(shape) * scale)
                 arrays.append(normal.astype(_NUMPY[name]))
     return arrays
+
+
+def _without_complex(module: ir.Module) -> tuple[list[bool], list[bool]]:
+    """Complex arguments and results as pairs of floats, which attributes can carry.
+
+    Says which of the arguments and of the results were complex.
+    """
+    main = main_function(module)
+    block = main.regions[0].blocks[0]
+    terminator = list(block.operations)[-1].operation
+    first = ir.InsertionPoint.at_block_begin(block)
+    arguments = list(block.arguments)
+    flags = ["complex" in str(argument.type) for argument in arguments]
+    for argument, is_complex in zip(arguments, flags, strict=True):
+        tensor = ir.RankedTensorType(argument.type)
+        kind = tensor
+        if is_complex:
+            kind = ir.RankedTensorType.get(
+                tensor.shape, ir.ComplexType(tensor.element_type).element_type
+            )
+        parts = [
+            block.add_argument(kind, ir.Location.unknown()) for _ in range(2 if is_complex else 1)
+        ]
+        value = parts[0]
+        if is_complex:
+            value = ir.Operation.create(
+                "stablehlo.complex", results=[tensor], operands=parts, ip=first
+            ).operation.results[0]
+        argument.replace_all_uses_with(value)
+    for _ in arguments:
+        block.erase_argument(0)
+    outputs: list[ir.Value] = []
+    results = []
+    for value in terminator.operands:
+        tensor = ir.RankedTensorType(value.type)
+        results.append("complex" in str(tensor))
+        if not results[-1]:
+            outputs.append(value)
+            continue
+        part = ir.RankedTensorType.get(
+            tensor.shape, ir.ComplexType(tensor.element_type).element_type
+        )
+        outputs += [
+            ir.Operation.create(
+                f"stablehlo.{name}",
+                results=[part],
+                operands=[value],
+                ip=ir.InsertionPoint(terminator),
+            ).operation.results[0]
+            for name in ("real", "imag")
+        ]
+    ir.Operation.create("func.return", operands=outputs, ip=ir.InsertionPoint(terminator))
+    terminator.erase()
+    for name in ("arg_attrs", "res_attrs"):
+        if name in main.attributes:
+            del main.attributes[name]
+    return flags, results
 
 
 def _return_bits(module: ir.Module) -> None:

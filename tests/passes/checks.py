@@ -6,7 +6,7 @@ says before and after is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch_mlir import ir
@@ -14,6 +14,7 @@ from torch_mlir import ir
 from neuron_compile.passes import run_pipeline
 from neuron_compile.passes.graph import main_function
 from neuron_compile.passes.ops import KINDS, is_pull
+from neuron_compile.passes.unit import Unit
 from tests import oracle
 
 
@@ -33,6 +34,36 @@ def compile_groups(
     check_contract(module)
     assert_same(before, oracle.evaluate(module, inputs), rtol)
     return module
+
+
+def apply(
+    source: str | ir.Module,
+    *steps: Callable[[Unit], None],
+    inputs: Sequence[np.ndarray] | None = None,
+    rtol: float = 0.0,
+    threads: int = 2,
+) -> Unit:
+    """Runs single passes, twice: they must keep the meaning, and find nothing the second time."""
+    module = oracle.parse(source) if isinstance(source, str) else source
+    inputs = oracle.random_inputs(module) if inputs is None else inputs
+    before = oracle.evaluate(module, inputs)
+    with module.context, ir.Location.unknown():
+        unit = Unit(module, threads)
+        for step in steps:
+            step(unit)
+        assert module.operation.verify()
+        assert_same(before, oracle.evaluate(module, inputs), rtol)
+        once = str(module)
+        again = Unit(module, threads)
+        for step in steps:
+            step(again)
+        assert str(module) == once, "not idempotent"
+    return unit
+
+
+def ops(unit: Unit) -> list[str]:
+    """The names of the ops of `@main`, constants left out."""
+    return [node.name for node in unit.graph.nodes if node.name != "constant"]
 
 
 def assert_same(

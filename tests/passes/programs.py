@@ -30,3 +30,159 @@ func.func @main(%x: tensor<{rows}x{size}xbf16>, %w: tensor<{size}xf32>) -> {full
   %10 = stablehlo.multiply %8, %9 : {full}
   return %10 : {full}
 }}"""
+
+
+def attention(
+    *,
+    batch: int = 2,
+    heads: int = 3,
+    queries: int = 5,
+    keys: int = 5,
+    size: int = 4,
+    groups: int = 1,
+    dtype: str = "f32",
+    scale: bool = True,
+    causal: bool = False,
+    mask: str = "",
+    safe: bool = False,
+    softcap: bool = False,
+    flat: bool = False,
+    lse: bool = False,
+    turned: bool = False,
+    other: str = "",
+) -> str:
+    """softmax(q k^T) v over [batch, heads, length, size] with the usual additions.
+
+    `groups` query heads share one key head, repeated by a broadcast; `flat` merges batch and heads
+    around the dots; `lse` also returns the log-sum-exp; `turned` returns [batch, length, heads,
+    size]; `other` makes it something that is not attention.
+    """
+    heads *= groups
+    inner, shared = f"{batch}x{heads}", f"{batch}x{heads // groups}"
+    q, k = f"tensor<{inner}x{queries}x{size}x{dtype}>", f"tensor<{shared}x{keys}x{size}x{dtype}>"
+    full = f"tensor<{inner}x{keys}x{size}x{dtype}>"
+    narrow = f"tensor<{inner}x{queries}x{keys}x{dtype}>"
+    scores = f"tensor<{inner}x{queries}x{keys}xf32>"
+    rows = f"tensor<{inner}x{queries}xf32>"
+    flags, row_flags = scores.replace("f32", "i1"), rows.replace("f32", "i1")
+    lines: list[str] = []
+    names = {"q": "%q", "k": "%k", "v": "%v"}
+
+    def line(text: str) -> str:
+        lines.append(f"  %{len(lines)} = stablehlo.{text}")
+        return f"%{len(lines) - 1}"
+
+    def convert(value: str, source: str, target: str) -> str:
+        if source == target:
+            return value
+        return line(f"convert {value} : ({source}) -> {target}")
+
+    def dot(a: str, ta: str, b: str, tb: str, over: str, result: str) -> str:
+        if flat:
+            fa, fb, fr = (t.replace(inner, str(batch * heads)) for t in (ta, tb, result))
+            a = line(f"reshape {a} : ({ta}) -> {fa}")
+            b = line(f"reshape {b} : ({tb}) -> {fb}")
+            over = " x ".join(f"[{int(d) - 1}]" for d in over.split())
+            made = line(
+                f"dot_general {a}, {b}, batching_dims = [0] x [0], contracting_dims = {over} "
+                f": ({fa}, {fb}) -> {fr}"
+            )
+            return line(f"reshape {made} : ({fr}) -> {result}")
+        over = " x ".join(f"[{d}]" for d in over.split())
+        return line(
+            f"dot_general {a}, {b}, batching_dims = [0, 1] x [0, 1], contracting_dims = {over} "
+            f": ({ta}, {tb}) -> {result}"
+        )
+
+    zero = line("constant dense<0.0> : tensor<f32>")
+    lowest = line("constant dense<0xFF800000> : tensor<f32>")
+    if groups > 1:
+        middle = f"tensor<{shared}x{groups}x{keys}x{size}x{dtype}>"
+        for name in ("k", "v"):
+            wide = line(f"broadcast_in_dim {names[name]}, dims = [0, 1, 3, 4] : ({k}) -> {middle}")
+            names[name] = line(f"reshape {wide} : ({middle}) -> {full}")
+    s = convert(dot(names["q"], q, names["k"], full, "3 3", narrow), narrow, scores)
+    raw = s
+    if scale:
+        half = line(f"constant dense<0.5> : {scores}")
+        s = line(f"multiply {s}, {half} : {scores}")
+    if softcap:
+        s = line(f"tanh {s} : {scores}")
+    if mask == "add":
+        bias = line(
+            f"broadcast_in_dim %m, dims = [2, 3] : (tensor<{queries}x{keys}xf32>) -> {scores}"
+        )
+        s = line(f"add {s}, {bias} : {scores}")
+    if mask == "select":
+        kept = line(f"broadcast_in_dim %b, dims = [0, 3] : (tensor<{batch}x{keys}xi1>) -> {flags}")
+        low = line(f"constant dense<-1.0e9> : {scores}")
+        s = line(f"select {kept}, {s}, {low} : {flags}, {scores}")
+    if causal:
+        i = line(f"iota dim = 2 : {scores.replace('f32', 'i64')}")
+        j = line(f"iota dim = 3 : {scores.replace('f32', 'i64')}")
+        t = scores.replace("f32", "i64")
+        ahead = line(f"compare GT, {j}, {i} : ({t}, {t}) -> {flags}")
+        low = line(f"constant dense<0xFF800000> : {scores}")
+        s = line(f"select {ahead}, {low}, {s} : {flags}, {scores}")
+    over = 2 if other == "columns" else 3
+    row_dims = "0, 1, 3" if over == 2 else "0, 1, 2"
+
+    def reduce(value: str, init: str, op: str, kind: str, result: str) -> str:
+        return line(
+            f"reduce({value} init: {init}) applies stablehlo.{op} across dimensions = [{over}] "
+            f": ({kind}, tensor<{kind.split('x')[-1]}) -> {result}"
+        )
+
+    def again(value: str) -> str:
+        return line(f"broadcast_in_dim {value}, dims = [{row_dims}] : ({rows}) -> {scores}")
+
+    extra = ""
+    if other == "relu":
+        none = line(f"constant dense<0.0> : {scores}")
+        p = line(f"maximum {s}, {none} : {scores}")
+    else:
+        top = reduce(s, lowest, "maximum", scores, rows)
+        wide = again(top)
+        e = line(f"subtract {s}, {wide} : {scores}")
+        e = line(f"exponential {e} : {scores}")
+        total = reduce(e, zero, "add", scores, rows)
+        wide = again(total)
+        p = line(f"divide {e}, {wide} : {scores}")
+        if lse:
+            log = line(f"log {total} : {rows}")
+            extra = line(f"add {top}, {log} : {rows}")
+    if safe:
+        true = line("constant dense<true> : tensor<i1>")
+        low = line(f"constant dense<0xFF800000> : {scores}")
+        none = line(f"constant dense<0.0> : {scores}")
+        gone = line(f"compare EQ, {s}, {low} : ({scores}, {scores}) -> {flags}")
+        empty = reduce(gone, true, "and", flags, row_flags)
+        empty = line(f"broadcast_in_dim {empty}, dims = [0, 1, 2] : ({row_flags}) -> {flags}")
+        p = line(f"select {empty}, {none}, {p} : {flags}, {scores}")
+    weights = convert(p, scores, narrow)
+    values = names["v"]
+    if other == "values from scores":
+        part = line(
+            f"slice {raw} [0:{batch}, 0:{heads}, 0:{keys}, 0:{size}] : ({scores}) -> {full}"
+        )
+        values = line(f"add {values}, {part} : {full}")
+    o = dot(weights, narrow, values, full, "3 2", q)
+    result = q
+    if turned:
+        result = f"tensor<{batch}x{queries}x{heads}x{size}x{dtype}>"
+        o = line(f"transpose {o}, dims = [0, 2, 1, 3] : ({q}) -> {result}")
+    outputs, types = [o], [result]
+    for value, kind in ((extra, rows), (p if other == "weights" else "", scores)):
+        if value:
+            outputs.append(value)
+            types.append(kind)
+    if other == "scores":
+        outputs.append(raw)
+        types.append(scores)
+    body = "\n".join(lines)
+    return f"""
+func.func @main(%q: {q}, %k: {k}, %v: {k}, %m: tensor<{queries}x{keys}xf32>,
+    %b: tensor<{batch}x{keys}xi1>) -> ({", ".join(types)}) {{
+{body}
+  return {", ".join(outputs)} : {", ".join(types)}
+}}"""
