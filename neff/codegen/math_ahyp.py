@@ -1,8 +1,8 @@
 """Inverse hyperbolic functions.
 
-In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists; NaN
-outside the domain. Method: log1p of an argument computed to twice the precision, so that its rounding
-does not show in a small result.
+In: an `Expr` of f32 or f64. Out: the same type, within the errors that docs/math.md lists; NaN
+outside the domain. Method: log1p of an argument computed to twice the precision, so that its
+rounding does not show in a small result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Inverse trigonometric functions.
 
-In: `Expr` values of f32 or f64. Out: the same type, within the errors that `math_table` lists; NaN
+In: `Expr` values of f32 or f64. Out: the same type, within the errors that docs/math.md lists; NaN
 outside the domain. Method: arguments are mapped to [0, 1] (arctangent) or [0, 1/2] (arcsine) by the
 usual identities; constants such as pi/2 are added in two parts.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from neuron_compile.neff.codegen.math_expr import INFINITY, NAN, Expr, fma, where
 
-# (atan(t) / t - 1) / t**2 in powers of t**2 for 0 <= t <= 1; error relative to t 2**-28.6, 2**-59.8.
+# (atan(t) / t - 1) / t**2 in powers of t**2 for 0 <= t <= 1; error / t 2**-28.6, 2**-59.8.
 _ATAN_TAIL = {
     "f32": (
         -0.33333301544189453, 0.1999862641096115, -0.14265091717243195, 0.1095665693283081,
@@ -25,7 +25,7 @@ _ATAN_TAIL = {
         0.00011598076972797878, -9.795240975659613e-06,
     ),
 }  # fmt: skip
-# (asin(s) / s - 1) / s**2 in powers of s**2 for 0 <= s <= 1/2; error relative to s 2**-27.5, 2**-59.8.
+# (asin(s) / s - 1) / s**2 in powers of s**2 for 0 <= s <= 1/2; error / s 2**-27.5, 2**-59.8.
 _ASIN_TAIL = {
     "f32": (
         0.16666753590106964, 0.07495252043008804, 0.0454760417342186, 0.024152090772986412,
@@ -47,7 +47,7 @@ _HALF_PI = {
 
 
 def _atan_unit(t: Expr) -> Expr:
-    """atan t for 0 <= t <= 1."""
+    """Arctangent for 0 <= t <= 1."""
     z = t * t
     return fma(t * z, z.polynomial(_ATAN_TAIL[t.format.elem]), t)
 

@@ -1,17 +1,17 @@
 """The error function, its complement and its inverse.
 
-In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists. Methods:
-erf a = 1 - e**-g(a) with the smooth function g = -log(erfc a); erfc by a fit of e**(x*x) erfc(x) (M. M.
-Shepherd and J. G. Laframboise, Math. Comp. 36, 1981); erf_inv in terms of -log(1 - x*x) (M. Giles,
-"Approximating the erfinv function", GPU Computing Gems, 2011).
+In: an `Expr` of f32 or f64. Out: the same type, within the errors that docs/math.md lists. Methods:
+erf a = 1 - e**-g(a) with the smooth function g = -log(erfc a); erfc by a fit of e**(x*x) erfc(x)
+(M. M. Shepherd and J. G. Laframboise, Math. Comp. 36, 1981); erf_inv in terms of -log(1 - x*x) (M.
+Giles, "Approximating the erfinv function", GPU Computing Gems, 2011).
 """
 
 from __future__ import annotations
 
-from neuron_compile.neff.codegen.math_exp import EXP_TAIL, LN2_PARTS, LOG2_E
-from neuron_compile.neff.codegen.math_exp import exp
-from neuron_compile.neff.codegen.math_expr import INFINITY, NAN, Expr, at_most, fma, where
+from neuron_compile.neff.codegen.math_exp import EXP_TAIL, LN2_SHORT, LOG2_E, exp_short
+from neuron_compile.neff.codegen.math_expr import F32, INFINITY, NAN, Expr, at_most, fma, where
 from neuron_compile.neff.codegen.math_log import log
+from neuron_compile.neff.codegen.math_long import exp_pair
 from neuron_compile.neff.codegen.math_pair import exact_product
 
 # -log(erfc a) / a - 1 for 0 <= a <= 4 (f32), 6 (f64); error in terms of erf a 2**-27.8, 2**-56.3.
@@ -36,15 +36,22 @@ _G_TAIL = {
 # Here erf rounds to 1.
 _ONE = {"f32": 4.0, "f64": 6.0}
 
+# erf(x) / x - 1 in powers of x**2 for |x| <= 1/2 (f64); error relative to 1 2**-55.8.
+_ERF_SMALL = (
+    0.12837916709551256, -0.37612638903183476, 0.11283791670925573, -0.026866170632957723,
+    0.005223977374143681, -0.0008548297851801715, 0.00012053339836585843,
+    -1.4845965971497013e-05, 1.4727033192367264e-06,
+)  # fmt: skip
+
 # (x + c) e**(x*x) erfc(x) in powers of t = (x - c) / (x + c), c = _ERFC_CENTRE, up to _ERFC_ZERO;
-# relative error 2**-25.7, 2**-54.0 (the leading coefficient's rounding).
+# in f64 for both formats; relative error 2**-31.6, 2**-54.0 (the leading coefficient's rounding).
 _ERFC_CENTRE = {"f32": 2.0, "f64": 4.0}
 _ERFC_FIT = {
     "f32": (
-        1.0215827226638794, -0.6871606707572937, 0.279470831155777, -0.03644230589270592,
-        -0.021496186032891273, 0.006480651441961527, 0.0030315506737679243,
-        -0.0008508072351105511, -0.0005600753938779235, 7.047866529319435e-05,
-        6.846873293397948e-05,
+        1.0215827054358766, -0.6871606880515553, 0.279472071097457, -0.0364420861649729,
+        -0.021510228967332956, 0.006477654497195332, 0.0030870151346174867,
+        -0.0008312457665206374, -0.0006483833362683986, 2.6628143639521765e-05,
+        0.00011551283780687578, 2.842896049788446e-05,
     ),
     "f64": (
         1.095995661000491, -0.976548729080882, 0.7732087022652567, -0.5408538313132462,
@@ -113,7 +120,7 @@ def erf(x: Expr) -> Expr:
     t = fma(g, -LOG2_E, fmt.magic)
     n = t - fmt.magic
     r = g
-    for part in LN2_PARTS[fmt.elem]:
+    for part in LN2_SHORT[fmt.elem]:
         r = fma(n, part, r)
     # 1 - e**-r, the polynomial's odd powers negated.
     tail = [c if i % 2 else -c for i, c in enumerate(EXP_TAIL[fmt.elem])]
@@ -123,15 +130,28 @@ def erf(x: Expr) -> Expr:
 
 
 def erfc(x: Expr) -> Expr:
-    """1 - erf x, precise also where it is small; 2 - erfc(-x) for negative x."""
-    elem = x.format.elem
-    centre = _ERFC_CENTRE[elem]
-    a = at_most(abs(x), _ERFC_ZERO[elem])
-    reciprocal = 1.0 / (a + centre)
-    scaled = ((a - centre) * reciprocal).polynomial(_ERFC_FIT[elem]) * reciprocal
+    """1 - erf x, precise also where it is small. f32 is computed in f64."""
+    if x.format is F32:
+        return _erfc_f32(x.cast("arith.extf", "f64")).cast("arith.truncf", "f32")
+    a = at_most(abs(x), _ERFC_ZERO["f64"])
     square = exact_product(a, a)
-    value = scaled * exp(-square.high, -square.low, nonpositive=True)
+    value = _erfcx(a, "f64") * exp_pair(-square.high, -square.low)
+    value = where(x < 0.0, 2.0 - value, value)
+    small = fma(x, (x * x).polynomial(_ERF_SMALL), x)
+    return where(a < 0.5, 1.0 - small, value)
+
+
+def _erfc_f32(x: Expr) -> Expr:
+    a = at_most(abs(x), _ERFC_ZERO["f32"])
+    value = _erfcx(a, "f32") * exp_short(-(a * a))
     return where(x < 0.0, 2.0 - value, value)
+
+
+def _erfcx(a: Expr, elem: str) -> Expr:
+    """e**(a*a) erfc(a) for 0 <= a <= _ERFC_ZERO, to the precision of `elem`."""
+    centre = _ERFC_CENTRE[elem]
+    divisor = a + centre
+    return ((a - centre) / divisor).polynomial(_ERFC_FIT[elem]) / divisor
 
 
 def erf_inv(x: Expr) -> Expr:

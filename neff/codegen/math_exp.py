@@ -1,9 +1,9 @@
 """Exponential functions and those made of one exponential.
 
-In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists, NaN kept.
-Method: x = n ln 2 + r with |r| <= ln(2)/2 (Cody and Waite, "Software Manual for the Elementary
-Functions", 1980), a minimax polynomial of r, and one scaling by 2**n. The coefficients are our own
-fits (linear programming on mpmath residuals); the tests derive their error bounds anew.
+In: an `Expr` of f32 or f64. Out: the same type, within the errors that docs/math.md lists; NaN
+kept. Method: x = n ln 2 + r with |r| <= ln(2)/2 (Cody and Waite, "Software Manual for the
+Elementary Functions", 1980), a minimax polynomial of r, and one scaling by 2**n. The coefficients
+are our own fits (linear programming on mpmath residuals); the tests derive their error bounds anew.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ LN2_PARTS = {
     "f64": (0.6931471805599453, 2.3190468138462996e-17),
 }
 # The same rounded to nearest, where the second part is below what the result can show.
-_LN2_SHORT = {"f32": (0.6931471824645996,), "f64": LN2_PARTS["f64"]}
+LN2_SHORT = {"f32": (0.6931471824645996,), "f64": LN2_PARTS["f64"]}
 
 # (e**r - 1 - r) / r**2 for |r| <= 0.3483; error relative to e**r 2**-28.1 (f32), 2**-57.9 (f64).
 EXP_TAIL = {
-    "f32": (0.5, 0.166665181517601, 0.04166638106107712, 0.008369036950170994, 0.0013942570658400655),
+    "f32": (
+        0.5, 0.166665181517601, 0.04166638106107712, 0.008369036950170994, 0.0013942570658400655,
+    ),
     "f64": (
         0.5000000000000013, 0.16666666666666702, 0.04166666666650978, 0.008333333333305663,
         0.0013888888948656742, 0.00019841269920451053, 2.480148810085438e-05,
         2.7557213713041397e-06, 2.7631981380480834e-07, 2.5118647936664466e-08,
     ),
 }  # fmt: skip
+# (e**r - 1 - r) / r**2 in f64; error 2**-39.6.
+_EXP_TAIL_SHORT = (
+    0.49999999999501193, 0.16666666790212387, 0.04166666706535755, 0.008333280238517203,
+    0.0013888794637628296, 0.00019909914873072421, 2.4888444453300138e-05,
+)  # fmt: skip
 # (2**r - 1) / r for |r| <= 0.5; error 2**-28.3, 2**-57.9.
 EXP2_TAIL = {
     "f32": (
@@ -51,7 +58,9 @@ EXP2_TAIL = {
 }  # fmt: skip
 # (sinh(x) / x - 1) / x**2 as a polynomial of x**2 for |x| <= 1; error 2**-31.5, 2**-61.7.
 SINH_TAIL = {
-    "f32": (0.1666666716337204, 0.008333311416208744, 0.00019842635083477944, 2.7839255380968098e-06),
+    "f32": (
+        0.1666666716337204, 0.008333311416208744, 0.00019842635083477944, 2.7839255380968098e-06,
+    ),
     "f64": (
         0.16666666666666669, 0.008333333333332915, 0.00019841269841589247, 2.755731910848479e-06,
         2.5052130675329932e-08, 1.605668716305188e-10, 7.775687808838415e-13,
@@ -81,7 +90,7 @@ def reduce(x: Expr, parts: tuple[float, ...]) -> tuple[Expr, Expr, Expr]:
 
 
 def exp(x: Expr, low: Expr | None = None, *, nonpositive: bool = False) -> Expr:
-    """e**x, or e**(x + low) for a correction `low` small against x; `nonpositive`: x <= 0 or NaN."""
+    """e**x, or e**(x + low) for a small correction `low`; `nonpositive`: x <= 0 or NaN."""
     return exp_scaled(x, 0, low, _EXP_RANGE[x.format.elem], nonpositive=nonpositive)
 
 
@@ -104,6 +113,12 @@ def exp_scaled(
     if power:
         t, n = t + float(power), n + float(power)
     return scale_by_power_of_two(r.polynomial((1.0, 1.0, *EXP_TAIL[elem])), n, t)
+
+
+def exp_short(x: Expr) -> Expr:
+    """e**x of f64 to 2**-39, for |x| <= 600: what an f32 result needs."""
+    t, n, r = reduce(x, LN2_PARTS["f64"][:1])
+    return scale_by_power_of_two(r.polynomial((1.0, 1.0, *_EXP_TAIL_SHORT)), n, t)
 
 
 def exp2(x: Expr) -> Expr:
@@ -145,10 +160,10 @@ def logistic(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """(e**2x - 1) / (e**2x + 1). Near zero the numerator comes from e**r - 1, so nothing cancels."""
+    """(e**2x - 1) / (e**2x + 1), with e**r - 1 near zero so that nothing cancels."""
     elem = x.format.elem
     a = at_most(abs(x), _TANH_ONE[elem])
-    t, _, r = reduce(a + a, _LN2_SHORT[elem])
+    t, _, r = reduce(a + a, LN2_SHORT[elem])
     m = expm1_of_reduced(r)
     power = _shifted_power(t, 0)
     denominator = fma(m, power, power + 1.0)

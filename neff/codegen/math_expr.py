@@ -1,8 +1,8 @@
 """Formulas as Python expressions: `Expr` is a value of the emitter with arithmetic operators.
 
-In: emitter values of element type f32 or f64 (and i32, i64, i1 for their bits and masks), scalar or
-vector. Out: the same. Invariant: no operation carries a fast-math flag and every fused multiply-add is
-written out, so a formula gives the same bits in a scalar, in a vector and on every target.
+In: emitter values of f32 or f64 (and i32, i64, i1 for their bits and masks), scalar or vector. Out:
+the same. Invariant: no operation carries a fast-math flag and every fused multiply-add is written
+out, so a formula gives the same bits in a scalar, in a vector and on every target.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter, Val, type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,9 @@ class FloatFormat:
 F32 = FloatFormat("f32", "i32", 32, 23, 127)
 F64 = FloatFormat("f64", "i64", 64, 52, 1023)
 FORMATS = {"f32": F32, "f64": F64}
+
+# Any of these among an emitter's features means AVX-512 F, DQ and VL: the level or what needs it.
+_AVX512 = frozenset({"x86-64-v4", "avx512_bf16", "avx512_fp16", "avx512_vnni"})
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -235,15 +238,14 @@ def any_lane(mask: Expr) -> Val:
 def where_rare(
     condition: Expr, x: Expr, rare: Callable[[Expr], tuple[Expr, ...]], usual: tuple[Expr, ...]
 ) -> tuple[Expr, ...]:
-    """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped when no lane needs it."""
+    """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped if no lane needs it."""
     e = x.e
 
     def corrected() -> tuple[Val, ...]:
         # A pure operation on x would be hoisted out of the branch; this one is pinned inside it.
-        name = f"arith.bitcast {x.value.name} : {x.value.type} to "
-        integer = Expr(e, x.bits().value)
-        pinned = e.effect(name + integer.value.type, integer.value.elem, x.lanes)
-        inside = Expr(e, pinned).as_float(x.value.elem)
+        integer = x.format.integer
+        text = f"arith.bitcast {x.value.name} : {x.value.type} to {type_text(integer, x.lanes)}"
+        inside = Expr(e, e.effect(text, integer, x.lanes)).as_float(x.value.elem)
         return tuple(where(condition, r, u).value for r, u in zip(rare(inside), usual, strict=True))
 
     results = e.choose(any_lane(condition), corrected, lambda: tuple(u.value for u in usual))
@@ -255,15 +257,19 @@ def power_of_two(exponent: Expr, fmt: FloatFormat) -> Expr:
     return ((exponent + fmt.bias) << fmt.mantissa).as_float(fmt.elem)
 
 
+def has_avx512(x: Expr) -> bool:
+    """Whether the target has AVX-512 instructions for vectors like x."""
+    return not _AVX512.isdisjoint(x.e.features) and x.lanes * x.format.bits in (128, 256, 512)
+
+
 def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
-    """P * 2**n with one rounding, for p near 1 and n from twice the least to twice the largest exponent.
+    """Value p * 2**n rounded once, for p near 1 and an n that two normal powers of two make up.
 
     `n` is integral; `t` is `n` + `FloatFormat.magic`, whose low bits hold the integer.
     AVX-512 has an instruction; else two exact powers whose exponents add up to n.
     """
-    bits = (p.lanes or 1) * p.format.bits
-    if "avx512f" in p.e.features and bits in (128, 256, 512):
-        return _scalef(p, n, bits)
+    if has_avx512(p):
+        return _scalef(p, n)
     fmt = p.format
     whole = t.bits() << fmt.mantissa  # n * 2**mantissa: the rest of t's bits is shifted out
     # floor(n / 2) << mantissa: the mask drops the bit that fell below the exponent field.
@@ -273,8 +279,8 @@ def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
     return p * first * second
 
 
-def _scalef(p: Expr, n: Expr, bits: int) -> Expr:
-    e, lanes = p.e, p.lanes
+def _scalef(p: Expr, n: Expr) -> Expr:
+    e, lanes, bits = p.e, p.lanes, p.lanes * p.format.bits
     kind = "ps" if p.value.elem == "f32" else "pd"
     mask = e.const("i16" if lanes == 16 else "i8", -1)
     operands = [p.value, n.value, p.constant(0.0).value, mask]

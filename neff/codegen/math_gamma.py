@@ -1,8 +1,8 @@
 """The logarithm of the gamma function and its derivative.
 
 In: an `Expr` of f32 or f64 (f32 is computed in f64). Out: the same type. Invariant: about 2 ulp for
-positive arguments; for negative ones the reflection formula leaves an absolute error of some 1e-15 times
-the size of its terms, which shows where they cancel, next to the zeros between the poles.
+positive arguments; for negative ones the reflection formula leaves an absolute error of some 1e-15
+times the size of its terms, which shows where they cancel, next to the zeros between the poles.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from neuron_compile.neff.codegen.math_expr import F32, INFINITY, NAN, Expr, fma, where
 from neuron_compile.neff.codegen.math_log import log
-from neuron_compile.neff.codegen.math_pair import add_float, exact_sum, multiply_float
-from neuron_compile.neff.codegen.math_pow import log_pair
+from neuron_compile.neff.codegen.math_long import log_pair
+from neuron_compile.neff.codegen.math_pair import Pair, add_float, exact_sum, multiply_float
 from neuron_compile.neff.codegen.math_trig import cos_kernel, sin_kernel
 
 # lgamma(x) / ((x - 1) (x - 2)) in powers of x - 7/4 for 1 <= x <= 5/2; relative error 2**-54.8.
@@ -28,7 +28,7 @@ _LGAMMA_NEAR = (
     -1.7009873567488176e-08,
 )  # fmt: skip
 # x (lgamma(x) - Stirling's leading terms) in powers of 1/x**2 for x >= 5/2; absolute error of the
-# fit divided by x 2**-58.9. The first coefficients are near those of the asymptotic series (DLMF 5.11.1).
+# fit divided by x 2**-58.9. The first coefficients are near those of the series in DLMF 5.11.1.
 _STIRLING = (
     0.0833333333333332, -0.002777777777671941, 0.0007936507678994779, -0.0005952351527214073,
     0.0008415585832647457, -0.0019095049920576045, 0.006180356882151061, -0.02475925709807938,
@@ -37,8 +37,8 @@ _STIRLING = (
 )  # fmt: skip
 _HALF_LOG_TWO_PI = 0.9189385332046728
 
-# The zero of digamma, in two parts (DLMF 5.4.19), and digamma(x) / (x - zero) in powers of x - 3/2 for
-# 1 <= x <= 2; relative error 2**-53.6.
+# The zero of digamma, in two parts (DLMF 5.4.19), and digamma(x) / (x - zero) in powers of x - 3/2
+# for 1 <= x <= 2; relative error 2**-53.6.
 _DIGAMMA_ZERO = (1.4616321449683622, 9.549995429965697e-17)
 _DIGAMMA_NEAR = (
     0.951055876031833, -0.4236274212814605, 0.24054248424072935, -0.14840492305389125,
@@ -48,7 +48,8 @@ _DIGAMMA_NEAR = (
     0.0007470170678607417, -0.0004922774083837704, 0.00018206572716203097, -0.00013214270863587963,
     0.00029623990499559925, -0.00018887186232167396,
 )  # fmt: skip
-# x**2 (log x - 1/(2x) - digamma x) in powers of 1/x**2 for x >= 2; error / x**2 2**-57.6 (DLMF 5.11.2).
+# x**2 (log x - 1/(2x) - digamma x) in powers of 1/x**2 for x >= 2 (near the series DLMF 5.11.2);
+# error / x**2 2**-57.6.
 _DIGAMMA_FAR = (
     0.08333333333332622, -0.008333333329683522, 0.003968253306065142, -0.004166604963928281,
     0.007572263554990111, -0.02095999466266502, 0.07970184786575375, -0.36760562611761,
@@ -57,15 +58,9 @@ _DIGAMMA_FAR = (
 )  # fmt: skip
 
 
-def _in_f64(x: Expr, formula: Callable[[Expr], Expr]) -> Expr:
-    if x.format is F32:
-        return formula(x.cast("arith.extf", "f64")).cast("arith.truncf", "f32")
-    return formula(x)
-
-
 def _sin_cos_pi(a: Expr) -> tuple[Expr, Expr]:
-    """|sin(pi a)| and cos(pi a) times the sign of sin(pi a), for a >= 0."""
-    # The distance to the nearest integer is exact; there the sign of the sine is that of the sine.
+    """|sin(pi a)|, and the c with cot(pi a) = c / |sin(pi a)|, for a >= 0."""
+    # The distance to the nearest integer is exact, and the cotangent has the period 1.
     distance = a - (a + 0.5).floor()
     folded = abs(distance)
     # Up to 1/4 directly, then by the complement.
@@ -76,39 +71,54 @@ def _sin_cos_pi(a: Expr) -> tuple[Expr, Expr]:
 
 
 def lgamma(x: Expr) -> Expr:
-    """log |gamma(x)|; +inf at the poles 0, -1, -2, ... and for x = +-inf."""
-    return _in_f64(x, _lgamma)
+    """Log of |gamma(x)|; +inf at the poles 0, -1, -2, ... and for x = +-inf."""
+    if x.format is F32:
+        wide = x.cast("arith.extf", "f64")
+        return _lgamma(wide, _log_as_pair).cast("arith.truncf", "f32")
+    return _lgamma(x, log_pair)
 
 
-def _lgamma(x: Expr) -> Expr:
+def _log_as_pair(x: Expr) -> Pair:
+    return Pair(log(x), x.constant(0.0))
+
+
+def _lgamma(x: Expr, logarithm_of: Callable[[Expr], Pair]) -> Expr:
     a = abs(x)
-    # Below 1 by gamma(a) = gamma(a + 1) / a. The logarithm serves all cases.
-    low = a < 1.0
-    near = where(low, a + 1.0, a)
-    product = (near - 1.0) * (near - 2.0)
-    product = where(low, a * (a - 1.0), product)
-    close = product * (near - _LGAMMA_CENTRE).polynomial(_LGAMMA_NEAR)
-    logarithm = log_pair(where(a > 0.0, a, 1.0))
-    close = where(low, close - logarithm.high, close)
-    # (a - 1/2) (log a - 1) + log(2 pi)/2 - 1/2 + fit / a
-    stirling = multiply_float(add_float(logarithm, -1.0), a - 0.5)
-    inverse = 1.0 / a
-    fit = (inverse * inverse).polynomial(_STIRLING) * inverse
-    stirling = add_float(stirling, _HALF_LOG_TWO_PI - 0.5)
-    far = stirling.high + (stirling.low + fit)
-    positive = where(a < 2.5, close, far)
+    logarithm = logarithm_of(where(a > 0.0, a, 1.0))
+    positive = where(a < 2.5, _lgamma_near(a, logarithm.high), _lgamma_far(a, logarithm))
+    # lgamma(-a) = log(pi / (a |sin pi a|)) - lgamma(a); for tiny a both are -log a.
     sine, _ = _sin_cos_pi(a)
-    # lgamma(-a) = log(pi / (a |sin pi a|)) - lgamma(a); the product may underflow for tiny a.
     tiny = a < 2.0**-60
     mirrored = log(math.pi / where(tiny, 1.0, a * sine)) - positive
     result = where((x < 0.0) & ~tiny, mirrored, positive)
-    pole = (x <= 0.0) & (a.floor().equals(a))
+    pole = (x <= 0.0) & a.floor().equals(a)
     return where(pole | a.equals(INFINITY), INFINITY, result)
 
 
+def _lgamma_near(a: Expr, log_a: Expr) -> Expr:
+    """lgamma(a) for 0 < a <= 5/2; below 1 by gamma(a) = gamma(a + 1) / a."""
+    low = a < 1.0
+    near = where(low, a + 1.0, a)
+    zeros = where(low, a * (a - 1.0), (a - 1.0) * (a - 2.0))
+    value = zeros * (near - _LGAMMA_CENTRE).polynomial(_LGAMMA_NEAR)
+    return where(low, value - log_a, value + 0.0)  # no -0 at 1
+
+
+def _lgamma_far(a: Expr, log_a: Pair) -> Expr:
+    """(a - 1/2) (log a - 1) + log(2 pi)/2 - 1/2 + fit / a for a >= 5/2."""
+    inverse = 1.0 / a
+    fit = (inverse * inverse).polynomial(_STIRLING) * inverse
+    leading = multiply_float(add_float(log_a, -1.0), a - 0.5)
+    leading = add_float(leading, _HALF_LOG_TWO_PI - 0.5)
+    value = leading.high + (leading.low + fit)
+    return where(a > 1e300, (log_a.high - 1.0) * a, value)  # where the pair may overflow
+
+
 def digamma(x: Expr) -> Expr:
-    """d log gamma(x) / dx; -inf at +0, +inf at -0, NaN at the other poles, as torch.digamma has it."""
-    return _in_f64(x, _digamma)
+    """Derivative of log gamma; -inf at +0, +inf at -0, NaN at the other poles, as in PyTorch."""
+    if x.format is F32:
+        return _digamma(x.cast("arith.extf", "f64")).cast("arith.truncf", "f32")
+    return _digamma(x)
 
 
 def _digamma(x: Expr) -> Expr:

@@ -1,22 +1,22 @@
 """Logarithms.
 
-In: an `Expr` of f32 or f64. Out: the same type, within the errors that `math_table` lists; NaN below
-the domain, -inf at its edge. Method: x = 2**k * m with m in [3/4, 3/2), log x = k ln 2 + log1p(m - 1),
-a minimax polynomial for f32 and, for f64, the series in s = f / (2 + f) arranged as in "A Fast
-Algorithm for the Logarithm" of Sun's fdlibm (e_log.c, 1993), so that only a small term carries error.
+In: an `Expr` of f32 or f64. Out: the same type, within the errors that docs/math.md lists; NaN
+below the domain, -inf at its edge. Method: x = 2**k * m, 3/4 <= m < 3/2, log x = k ln 2 + log1p(m -
+1); the latter a minimax polynomial for f32 and, for f64, the series in s = f / (2 + f) arranged as
+in Sun's fdlibm (e_log.c, 1993), so that only a small term carries error.
 """
 
 from __future__ import annotations
 
 from neuron_compile.neff.codegen.math_exp import LN2_PARTS
-from neuron_compile.neff.codegen.math_expr import INFINITY, NAN, Expr, fma, where
+from neuron_compile.neff.codegen.math_expr import INFINITY, NAN, Expr, fma, has_avx512, where
 
 # (log1p(f) - f) / f**2 for -1/4 <= f <= 1/2; error relative to log1p(f) 2**-27.6.
 _LOG1P_TAIL_F32 = (
     -0.5, 0.3333345055580139, -0.25000110268592834, 0.19990848004817963, -0.1664687842130661,
     0.14477631449699402, -0.13163943588733673, 0.10472561419010162, -0.04515229910612106,
 )  # fmt: skip
-# 2 (atanh(s) / s - 1) / s**2 as a polynomial of s**2 for |s| <= 0.2002; error relative to s 2**-62.6.
+# 2 (atanh(s) / s - 1) / s**2 in powers of s**2 for |s| <= 0.2002; error relative to s 2**-62.6.
 ATANH_TAIL = (
     0.666666666666666, 0.4000000000005674, 0.28571428555805495, 0.2222222429952012,
     0.18181665675397946, 0.15391118874696513, 0.1317347818373634, 0.13843883215412606,
@@ -24,7 +24,7 @@ ATANH_TAIL = (
 
 # log2(e) in two parts.
 _LOG2_E_PARTS = {
-    "f32": (1.4426950216293335, 1.925963033500e-08),
+    "f32": (1.4426950216293335, 1.9259629911266175e-08),
     "f64": (1.4426950408889634, 2.0355273740931033e-17),
 }
 
@@ -70,10 +70,6 @@ def split(x: Expr) -> tuple[Expr, Expr]:
     return _exponent(offset, x) - shift, _mantissa(offset, x)
 
 
-def _has_mantissa_instructions(x: Expr) -> bool:
-    return "avx512f" in x.e.features and x.lanes * x.format.bits in (128, 256, 512)
-
-
 def _split_with_instructions(x: Expr) -> tuple[Expr, Expr]:
     """As `split`, for all x: k is -inf, inf or NaN and m 1 or NaN where log x is not finite."""
     e, lanes, bits = x.e, x.lanes, x.lanes * x.format.bits
@@ -110,7 +106,7 @@ def log(x: Expr) -> Expr:
         f = m - 1.0
         return fma(k, high, fma(k, low, log1p_tail(f)) + f)
 
-    if _has_mantissa_instructions(x):
+    if has_avx512(x):
         return combine(*_split_with_instructions(x))
     return _finish(x, 0.0, combine(*split(x)))
 
@@ -128,7 +124,7 @@ def log2(x: Expr) -> Expr:
         total = k + product
         return total + ((k - total) + product + rest)
 
-    if _has_mantissa_instructions(x):
+    if has_avx512(x):
         k, m = _split_with_instructions(x)
         return where(abs(k) < INFINITY, combine(k, m), k)
     return _finish(x, 0.0, combine(*split(x)))

@@ -1,7 +1,7 @@
 """Floating-point remainder.
 
-In: `Expr` values of f32 or f64. Out: the same type. Invariant: exact, as in C; only integer quotients
-below 2**p - 1 are ever taken off, each with one fused operation that does not round.
+In: `Expr` values of f32 or f64. Out: the same type. Invariant: exact, as in C: what is taken off in
+one fused operation is a multiple that leaves a remainder which needs no rounding.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def _exponent_of(x: Expr) -> Expr:
 
 
 def fmod(x: Expr, y: Expr) -> Expr:
-    """C's fmod: x - trunc(x / y) * y without rounding, with the sign of x; NaN if x is inf or y is 0.
+    """Exact x - trunc(x / y) * y with the sign of x; NaN if x is inf or y is 0.
 
-    Each turn of the loop takes off a multiple of y * 2**k that leaves less than that, with k such that
-    the quotient is below 2**mantissa. One turn does unless |x / y| is at least 2**mantissa.
+    Each turn of the loop takes off a multiple of y * 2**k that leaves less than that, with k such
+    that the quotient is below 2**mantissa. One turn does unless |x / y| is at least 2**mantissa.
     """
     fmt = x.format
     e = x.e

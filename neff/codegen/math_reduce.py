@@ -1,9 +1,9 @@
 """Argument reduction of the trigonometric functions: a = (4 j + quarter) * pi/2 + r, |r| <= pi/4.
 
-In: an f32 or f64 a >= 0 (or NaN). Out: an integer whose two low bits are the quarter, and r, on demand
-with a low part. Method: below a limit n * pi/2 is taken off in three parts, the first without rounding
-(Cody and Waite); above it a * 2/pi is multiplied out modulo 4 in integers (M. H. Payne and
-R. N. Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983).
+In: an f32 or f64 a >= 0 (or NaN). Out: an integer whose two low bits are the quarter, and r, on
+demand with a low part. Method: below a limit n * pi/2 is taken off in three parts, the first
+without rounding (Cody and Waite); above it a * 2/pi is multiplied out modulo 4 in integers (M. H.
+Payne and R. N. Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983).
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ PI_OVER_2_PARTS = {
 # Up to here a - n * (first part) is exact and below 1, and the third part's error is harmless.
 _LIMIT = {"f32": 2.0**20, "f64": 2.0**30}
 
-# The first 1216 bits of 2/pi after the point: the largest double is a 53-bit integer times 2**971, and
-# 192 bits from the first that counts modulo 4 leave 2**-137 after the worst cancellation (2**-62).
+# The first 1216 bits of 2/pi after the point. The largest double is a 53-bit integer times 2**971;
+# the 192 bits from the first that counts modulo 4 on leave an error of 2**-137, and the worst
+# double is 2**-62 away from a multiple of pi/2.
 _TWO_OVER_PI_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E006492EEA09D1921CFE1DEB1CB129A73EE88235F52EBB4484E99C7026B45F7E413991D639835339F49C845F8BBDF9283B1FF897FFDE05980FEF2F118B5A0A6D1F6D367ECF27CB09B74F463F669E5FEA2D7527BAC7EBE5F17B3D0739F78A5292EA6BFB5FB11F8D5D0856033046FC7B6BAB  # noqa: E501
 _WORDS = 19
 _DIGIT = 0xFFFFFFFF
@@ -93,7 +94,7 @@ def _reduce_huge(a: Expr) -> tuple[Expr, Pair]:
 
 
 def _payne_hanek(a: Expr, words: int) -> tuple[Expr, Pair]:
-    """a = m * 2**e with an integer m; bits of 2/pi whose product with 2**e is a multiple of 4 are left out."""
+    """For a = m * 2**e, with those bits of 2/pi whose product with a is no multiple of 4."""
     bits = a.bits()
     e = (bits >> F64.mantissa) - (F64.bias + F64.mantissa)
     m = (bits & ((1 << F64.mantissa) - 1)) | (1 << F64.mantissa)
@@ -117,9 +118,7 @@ def _to_float(x: Expr) -> Expr:
 
 def _bits_of_two_over_pi(e: Expr, words: int) -> list[Expr]:
     """Six 32-bit digits, lowest first: the 192 bits of 2/pi from the one of weight 2**(1 - e)."""
-    table = [0] + [
-        _TWO_OVER_PI_BITS >> (64 * (_WORDS - 1 - i)) & (2**64 - 1) for i in range(words)
-    ]
+    table = [0] + [_TWO_OVER_PI_BITS >> (64 * (_WORDS - 1 - i)) & (2**64 - 1) for i in range(words)]
     # One word of zeros stands in front, since e may be as low as -32.
     position = e + 62
     word = position >> 6
@@ -127,7 +126,7 @@ def _bits_of_two_over_pi(e: Expr, words: int) -> list[Expr]:
     chosen = [e.constant(w) for w in table]
     step = 16
     while step:
-        # A barrel shifter over words: after this stage only the first `step + 3` can still be asked for.
+        # A barrel shifter over words: later stages can only ask for the first `step + 3`.
         if step < len(table):
             taken = (word & step).differs(0)
             chosen = [
@@ -140,13 +139,11 @@ def _bits_of_two_over_pi(e: Expr, words: int) -> list[Expr]:
         (chosen[i] << shift) | chosen[i + 1].logical_shift(1).logical_shift(63 - shift)
         for i in range(3)
     ]
-    return [
-        part for w in reversed(aligned) for part in (w & _DIGIT, w.logical_shift(32))
-    ]
+    return [part for w in reversed(aligned) for part in (w & _DIGIT, w.logical_shift(32))]
 
 
 def _product(m: Expr, digits: list[Expr]) -> list[Expr]:
-    """m * digits modulo 2**192, m below 2**53, in 32-bit digits."""
+    """The product m * digits modulo 2**192, m below 2**53, in 32-bit digits."""
     columns: list[list[Expr]] = [[] for _ in range(len(digits) + 1)]
     for offset, factor in enumerate((m & _DIGIT, m.logical_shift(32))):
         for i, digit in enumerate(digits[: len(digits) - offset]):

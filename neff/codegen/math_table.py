@@ -1,14 +1,25 @@
-"""The vector math library: `f(emitter, value)` for every elementary function, and by StableHLO name.
+"""The vector math library: `f(emitter, value)` for each elementary function, and by operation name.
 
-In: f32 or f64 values, scalar or vector. Out: the same type. Invariant: no function becomes a call of a
-library; a scalar and a lane of a vector give the same bits, on every target.
+In: f32 or f64 values, scalar or vector. Out: the same type; docs/math.md lists errors and costs.
+Invariant: no function becomes a call of a library; a scalar and a lane of a vector give the same
+bits, on every target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from neuron_compile.neff.codegen import math_erf, math_exp, math_log, math_misc, math_pow
+from neuron_compile.neff.codegen import (
+    math_ahyp,
+    math_atrig,
+    math_erf,
+    math_exp,
+    math_gamma,
+    math_log,
+    math_misc,
+    math_pow,
+    math_trig,
+)
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.math_expr import Expr
 
@@ -41,7 +52,21 @@ cosh = _unary(math_exp.cosh)
 log = _unary(math_log.log)
 log2 = _unary(math_log.log2)
 log1p = _unary(math_log.log1p)
+asinh = _unary(math_ahyp.asinh)
+acosh = _unary(math_ahyp.acosh)
+atanh = _unary(math_ahyp.atanh)
+sin = _unary(math_trig.sin)
+cos = _unary(math_trig.cos)
+tan = _unary(math_trig.tan)
+asin = _unary(math_atrig.asin)
+acos = _unary(math_atrig.acos)
+atan = _unary(math_atrig.atan)
+atan2 = _binary(math_atrig.atan2)
 erf = _unary(math_erf.erf)
+erfc = _unary(math_erf.erfc)
+erf_inv = _unary(math_erf.erf_inv)
+lgamma = _unary(math_gamma.lgamma)
+digamma = _unary(math_gamma.digamma)
 rsqrt = _unary(math_pow.rsqrt)
 cbrt = _unary(math_pow.cbrt)
 pow = _binary(math_pow.pow)  # noqa: A001 - the name of the function in C
@@ -69,8 +94,22 @@ UNARY: dict[str, Unary] = {
     "stablehlo.log_plus_one": log1p,
     "stablehlo.rsqrt": rsqrt,
     "stablehlo.cbrt": cbrt,
+    "stablehlo.sine": sin,
+    "stablehlo.cosine": cos,
+    "stablehlo.tan": tan,
+    "chlo.tan": tan,
     "chlo.sinh": sinh,
     "chlo.cosh": cosh,
+    "chlo.asin": asin,
+    "chlo.acos": acos,
+    "chlo.atan": atan,
+    "chlo.asinh": asinh,
+    "chlo.acosh": acosh,
+    "chlo.atanh": atanh,
     "chlo.erf": erf,
+    "chlo.erfc": erfc,
+    "chlo.erf_inv": erf_inv,
+    "chlo.lgamma": lgamma,
+    "chlo.digamma": digamma,
 }
-BINARY: dict[str, Binary] = {}
+BINARY: dict[str, Binary] = {"stablehlo.atan2": atan2}

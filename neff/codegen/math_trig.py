@@ -1,8 +1,8 @@
 """Sine, cosine and tangent.
 
-In: an `Expr` of f32 or f64 of any size. Out: the same type, within the errors that `math_table` lists;
-NaN for inf. Method: reduction to |r| <= pi/4 and our own minimax polynomials of r; f64 (and tangent)
-keep the low part of r, as Sun's fdlibm does (k_sin.c, k_cos.c, 1993).
+In: an `Expr` of f32 or f64 of any size. Out: the same type, within the errors that docs/math.md
+lists; NaN for inf. Method: reduction to |r| <= pi/4 and our own minimax polynomials of r; f64 (and
+tangent) keep the low part of r, as Sun's fdlibm does (k_sin.c, k_cos.c, 1993).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _COS_TAIL = {
 
 
 def sin_kernel(r: Expr) -> Expr:
-    """sin r for |r| <= pi/4."""
+    """Sine for |r| <= pi/4."""
     z = r * r
     return fma(r * z, z.polynomial(_SIN_TAIL[r.format.elem]), r)
 
 
 def cos_kernel(r: Expr) -> Expr:
-    """cos r for |r| <= pi/4."""
+    """Cosine for |r| <= pi/4."""
     z = r * r
     return fma(z * z, z.polynomial(_COS_TAIL[r.format.elem]), fma(z, -0.5, 1.0))
 
@@ -52,7 +52,7 @@ def _kernels(a: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _sine(r: Pair) -> Pair:
-    """sin r for |r| <= pi/4, the high part being r's."""
+    """Sine for |r| <= pi/4, the high part being r's."""
     z = r.high * r.high
     slope = fma(z, -0.5, 1.0)  # cos r, as far as the low part needs it
     tail = fma(r.high * z, z.polynomial(_SIN_TAIL[z.format.elem]), r.low * slope)
@@ -60,7 +60,7 @@ def _sine(r: Pair) -> Pair:
 
 
 def _cosine(r: Pair) -> Pair:
-    """cos r for |r| <= pi/4."""
+    """Cosine for |r| <= pi/4."""
     z = r.high * r.high
     head = fma(z, -0.5, 1.0)
     # What rounding the head lost, z's own rounding included: with both parts of r**2.
@@ -89,7 +89,7 @@ def cos(x: Expr) -> Expr:
 
 
 def tan(x: Expr) -> Expr:
-    """sin r / cos r or -cos r / sin r, by the quarter."""
+    """The quotient sin r / cos r or -cos r / sin r, by the quarter."""
     fmt = x.format
     quarter, r = reduce_quarters_exactly(abs(x))
     sine, cosine = _sine(r), _cosine(r)
