@@ -186,3 +186,152 @@ func.func @main(%q: {q}, %k: {k}, %v: {k}, %m: tensor<{queries}x{keys}xf32>,
 {body}
   return {", ".join(outputs)} : {", ".join(types)}
 }}"""
+
+
+def softmax(rows: int = 4, size: int = 8, *, log: bool = False) -> str:
+    """softmax or log_softmax over the last dim."""
+    full, row = f"tensor<{rows}x{size}xf32>", f"tensor<{rows}xf32>"
+    last = (
+        f"""  %7 = stablehlo.log %5 : {row}
+  %8 = stablehlo.broadcast_in_dim %7, dims = [0] : ({row}) -> {full}
+  %9 = stablehlo.subtract %3, %8 : {full}"""
+        if log
+        else f"""  %8 = stablehlo.broadcast_in_dim %5, dims = [0] : ({row}) -> {full}
+  %9 = stablehlo.divide %4, %8 : {full}"""
+    )
+    return f"""
+func.func @main(%x: {full}) -> {full} {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %l = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %1 = stablehlo.reduce(%x init: %l) applies stablehlo.maximum across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : ({row}) -> {full}
+  %3 = stablehlo.subtract %x, %2 : {full}
+  %4 = stablehlo.exponential %3 : {full}
+  %5 = stablehlo.reduce(%4 init: %z) applies stablehlo.add across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+{last}
+  return %9 : {full}
+}}"""
+
+
+def layer_norm_backward(rows: int = 4, size: int = 8) -> str:
+    """Gradients of x, weight and bias from g, x, mean, 1/std and weight."""
+    full, row, col = f"tensor<{rows}x{size}xf32>", f"tensor<{rows}xf32>", f"tensor<{size}xf32>"
+    return f"""
+func.func @main(%g: {full}, %x: {full}, %mean: {row}, %rstd: {row}, %w: {col})
+    -> ({full}, {col}, {col}) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %n = stablehlo.constant dense<{1 / size}> : {row}
+  %0 = stablehlo.broadcast_in_dim %mean, dims = [0] : ({row}) -> {full}
+  %1 = stablehlo.subtract %x, %0 : {full}
+  %2 = stablehlo.broadcast_in_dim %rstd, dims = [0] : ({row}) -> {full}
+  %xhat = stablehlo.multiply %1, %2 : {full}
+  %3 = stablehlo.broadcast_in_dim %w, dims = [1] : ({col}) -> {full}
+  %gw = stablehlo.multiply %g, %3 : {full}
+  %4 = stablehlo.reduce(%gw init: %z) applies stablehlo.add across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+  %5 = stablehlo.multiply %4, %n : {row}
+  %6 = stablehlo.multiply %gw, %xhat : {full}
+  %7 = stablehlo.reduce(%6 init: %z) applies stablehlo.add across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+  %8 = stablehlo.multiply %7, %n : {row}
+  %9 = stablehlo.broadcast_in_dim %5, dims = [0] : ({row}) -> {full}
+  %10 = stablehlo.subtract %gw, %9 : {full}
+  %11 = stablehlo.broadcast_in_dim %8, dims = [0] : ({row}) -> {full}
+  %12 = stablehlo.multiply %xhat, %11 : {full}
+  %13 = stablehlo.subtract %10, %12 : {full}
+  %dx = stablehlo.multiply %13, %2 : {full}
+  %14 = stablehlo.multiply %g, %xhat : {full}
+  %dw = stablehlo.reduce(%14 init: %z) applies stablehlo.add across dimensions = [0]
+      : ({full}, tensor<f32>) -> {col}
+  %db = stablehlo.reduce(%g init: %z) applies stablehlo.add across dimensions = [0]
+      : ({full}, tensor<f32>) -> {col}
+  return %dx, %dw, %db : {full}, {col}, {col}
+}}"""
+
+
+def mlp(rows: int = 4, size: int = 8, hidden: int = 16, *, saved: bool = False) -> str:
+    """linear, GELU, linear; `saved` also returns the pre-activation, as training does."""
+    x, h = f"tensor<{rows}x{size}xf32>", f"tensor<{rows}x{hidden}xf32>"
+    w1, w2 = f"tensor<{hidden}x{size}xf32>", f"tensor<{size}x{hidden}xf32>"
+    b1, b2 = f"tensor<{hidden}xf32>", f"tensor<{size}xf32>"
+    outputs, types = ("%11, %2", f"{x}, {h}") if saved else ("%11", x)
+    return f"""
+func.func @main(%x: {x}, %w1: {w1}, %b1: {b1}, %w2: {w2}, %b2: {b2}) -> ({types}) {{
+  %half = stablehlo.constant dense<0.5> : {h}
+  %one = stablehlo.constant dense<1.0> : {h}
+  %r = stablehlo.constant dense<0.70710678> : {h}
+  %0 = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [1] : ({x}, {w1}) -> {h}
+  %1 = stablehlo.broadcast_in_dim %b1, dims = [1] : ({b1}) -> {h}
+  %2 = stablehlo.add %0, %1 : {h}
+  %3 = stablehlo.multiply %2, %r : {h}
+  %4 = chlo.erf %3 : {h} -> {h}
+  %5 = stablehlo.add %4, %one : {h}
+  %6 = stablehlo.multiply %2, %half : {h}
+  %7 = stablehlo.multiply %6, %5 : {h}
+  %8 = stablehlo.dot_general %7, %w2, contracting_dims = [1] x [1] : ({h}, {w2}) -> {x}
+  %9 = stablehlo.broadcast_in_dim %b2, dims = [1] : ({b2}) -> {x}
+  %10 = stablehlo.add %8, %9 : {x}
+  %11 = stablehlo.add %10, %x : {x}
+  return {outputs} : {types}
+}}"""
+
+
+def cross_entropy(rows: int = 4, classes: int = 8) -> str:
+    """Mean over the rows of logsumexp(x) - x[label]."""
+    full, row = f"tensor<{rows}x{classes}xf32>", f"tensor<{rows}xf32>"
+    labels = f"tensor<{rows}xi64>"
+    ints, flags = full.replace("f32", "i64"), full.replace("f32", "i1")
+    return f"""
+func.func @main(%x: {full}, %t: {labels}) -> tensor<f32> {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %l = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %zeros = stablehlo.constant dense<0.0> : {full}
+  %n = stablehlo.constant dense<{float(rows)}> : tensor<f32>
+  %1 = stablehlo.reduce(%x init: %l) applies stablehlo.maximum across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : ({row}) -> {full}
+  %3 = stablehlo.subtract %x, %2 : {full}
+  %4 = stablehlo.exponential %3 : {full}
+  %5 = stablehlo.reduce(%4 init: %z) applies stablehlo.add across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+  %6 = stablehlo.log %5 : {row}
+  %7 = stablehlo.iota dim = 1 : {ints}
+  %8 = stablehlo.broadcast_in_dim %t, dims = [0] : ({labels}) -> {ints}
+  %9 = stablehlo.compare EQ, %7, %8 : ({ints}, {ints}) -> {flags}
+  %10 = stablehlo.select %9, %3, %zeros : {flags}, {full}
+  %11 = stablehlo.reduce(%10 init: %z) applies stablehlo.add across dimensions = [1]
+      : ({full}, tensor<f32>) -> {row}
+  %12 = stablehlo.subtract %6, %11 : {row}
+  %13 = stablehlo.reduce(%12 init: %z) applies stablehlo.add across dimensions = [0]
+      : ({row}, tensor<f32>) -> tensor<f32>
+  %14 = stablehlo.divide %13, %n : tensor<f32>
+  return %14 : tensor<f32>
+}}"""
+
+
+def conv_block(channels: int = 4, size: int = 6) -> str:
+    """conv 3x3, batch norm with running statistics, residual, ReLU; NCHW."""
+    x, w = f"tensor<2x{channels}x{size}x{size}xf32>", f"tensor<{channels}x{channels}x3x3xf32>"
+    c = f"tensor<{channels}xf32>"
+    return f"""
+func.func @main(%x: {x}, %w: {w}, %mean: {c}, %var: {c}, %g: {c}, %b: {c}) -> {x} {{
+  %e = stablehlo.constant dense<1.0e-5> : {c}
+  %zeros = stablehlo.constant dense<0.0> : {x}
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+      window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}}
+      {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {x}
+  %1 = stablehlo.add %var, %e : {c}
+  %2 = stablehlo.rsqrt %1 : {c}
+  %3 = stablehlo.broadcast_in_dim %mean, dims = [1] : ({c}) -> {x}
+  %4 = stablehlo.subtract %0, %3 : {x}
+  %5 = stablehlo.multiply %2, %g : {c}
+  %6 = stablehlo.broadcast_in_dim %5, dims = [1] : ({c}) -> {x}
+  %7 = stablehlo.multiply %4, %6 : {x}
+  %8 = stablehlo.broadcast_in_dim %b, dims = [1] : ({c}) -> {x}
+  %9 = stablehlo.add %7, %8 : {x}
+  %10 = stablehlo.add %9, %x : {x}
+  %11 = stablehlo.maximum %10, %zeros : {x}
+  return %11 : {x}
+}}"""

@@ -19,7 +19,8 @@ func.func @main(%x: tensor<3x4xf32>) -> tensor<3xi64> {
     %v = stablehlo.select %p, %a, %b : tensor<i1>, tensor<f32>
     %j = stablehlo.select %p, %ai, %bi : tensor<i1>, tensor<i64>
     stablehlo.return %v, %j : tensor<f32>, tensor<i64>
-  }) : (tensor<3x4xf32>, tensor<3x4xi64>, tensor<f32>, tensor<i64>) -> (tensor<3xf32>, tensor<3xi64>)
+  }) : (tensor<3x4xf32>, tensor<3x4xi64>, tensor<f32>, tensor<i64>)
+    -> (tensor<3xf32>, tensor<3xi64>)
   return %0#1 : tensor<3xi64>
 }"""
 

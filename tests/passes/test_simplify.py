@@ -104,7 +104,8 @@ def test_doubled_op_goes(op: str) -> None:
 
 def test_select_with_a_known_predicate() -> None:
     text = """
-func.func @main(%x: tensor<6xf32>, %y: tensor<6xf32>, %p: tensor<6xi1>) -> (tensor<6xf32>, tensor<6xf32>) {
+func.func @main(%x: tensor<6xf32>, %y: tensor<6xf32>, %p: tensor<6xi1>)
+    -> (tensor<6xf32>, tensor<6xf32>) {
   %t = stablehlo.constant dense<true> : tensor<6xi1>
   %0 = stablehlo.select %t, %x, %y : tensor<6xi1>, tensor<6xf32>
   %1 = stablehlo.select %p, %0, %x : tensor<6xi1>, tensor<6xf32>

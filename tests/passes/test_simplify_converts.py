@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from tests.passes.checks import apply, ops
 def chain(*dtypes: str) -> str:
     lines = [
         f" %v{n + 1} = stablehlo.convert %v{n} : (tensor<8x{a}>) -> tensor<8x{b}>"
-        for n, (a, b) in enumerate(zip(dtypes, dtypes[1:], strict=False))
+        for n, (a, b) in enumerate(pairwise(dtypes))
     ]
     last = len(dtypes) - 1
     return (

@@ -51,7 +51,8 @@ CASES = {
     ),
     "broadcast that only adds a one": (
         "2x3xf32", "2x1x3xf32",
-        " %r = stablehlo.broadcast_in_dim %x, dims = [0, 2] : (tensor<2x3xf32>) -> tensor<2x1x3xf32>",
+        """ %r = stablehlo.broadcast_in_dim %x, dims = [0, 2]
+    : (tensor<2x3xf32>) -> tensor<2x1x3xf32>""",
         ["reshape"],
     ),
     "keepdim, then broadcast": (
