@@ -10,9 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from neuron_compile.neff.codegen import reductions, views
+from neuron_compile.neff.codegen import random_bits, reductions, views
 from neuron_compile.neff.codegen.elementwise import RULES
-from neuron_compile.neff.codegen.index import Index, Runtime, Var, constant, linear, of
+from neuron_compile.neff.codegen.index import (
+    Index,
+    Runtime,
+    Var,
+    constant,
+    contiguous_strides,
+    linear,
+    of,
+)
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.views import Indices, Source
 
@@ -82,6 +90,10 @@ class Tracer:
             self.trace.accesses.append(
                 Access(at[node.attributes["iota_dimension"]], times, inner, is_load=False)
             )
+        elif node.op == random_bits.OP:
+            position = linear(at, contiguous_strides(node.shape))
+            self.trace.accesses.append(Access(position, times, inner, is_load=False))
+            self.walk(node.operands[0], (constant(0),), times, inner)
         elif node.op == "stablehlo.optimization_barrier":
             self.walk(node.operands[node.result], at, times, inner)
 

@@ -15,11 +15,12 @@ from math import gcd
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A loop variable with values in [0, extent). `is_lane` marks the lane number of a vector."""
+    """A loop variable with values in [0, extent), multiples of `step`. `is_lane` marks the lane of a vector."""
 
     name: str
     extent: int
     is_lane: bool = False
+    step: int = 1
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -129,6 +130,11 @@ class Index:
         if low <= a and b <= high:
             return self
         return Index(0, ((Bounded(self, low, high), 1),))
+
+    def is_multiple(self, divisor: int) -> bool:
+        """Whether all values are known to be multiples of `divisor`."""
+        steps = (c * (a.step if isinstance(a, Var) else 1) for a, c in self.terms)
+        return self.constant % divisor == 0 and all(s % divisor == 0 for s in steps)
 
     def coefficient(self, atom: Atom) -> int:
         for a, c in self.terms:

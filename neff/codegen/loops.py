@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from neuron_compile.neff.codegen import domain, reductions
+from neuron_compile.neff.codegen import domain, random_bits, reductions
 from neuron_compile.neff.codegen.accesses import Access, Trace, trace
 from neuron_compile.neff.codegen.elementwise import narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
@@ -213,7 +213,8 @@ class _NestEmitter:
         if self.lane_variable is None:
             return 1
         nodes = sum(1 for _ in self.nodes)
-        most = 4 if lane_rows or nodes <= 12 else 2 if nodes <= 60 else 1
+        is_random = any(n.op == random_bits.OP for n in self.nodes)  # a block fills several lanes
+        most = 4 if lane_rows or nodes <= 12 or is_random else 2 if nodes <= 60 else 1
         width = self.native
         while width < most * self.native and width * 2 <= self.lane_variable.extent:
             width *= 2
@@ -222,6 +223,7 @@ class _NestEmitter:
     def _work(self) -> float:
         lane = self.lane_variable
         nodes = sum(1 for n in self.nodes if n.shape)
+        nodes += sum(20 for n in self.nodes if n.op == random_bits.OP)
         return self._cost(lane) + 0.05 * nodes * max(r.output.size for r in self.nest.roots)
 
     def _tasks(self) -> int:
@@ -336,7 +338,7 @@ class _NestEmitter:
             high = e.binary("arith.minsi", e.add(low, e.index(block)), e.index(whole))
 
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            base = Var(f"{lane.name}b{i.name}", lane.extent)
+            base = Var(f"{lane.name}b{i.name}", lane.extent, step=width)
             self.v.values[base] = i
             self._lane_point(lane, of(base), width, None)
             return []

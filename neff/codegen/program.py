@@ -174,6 +174,8 @@ class _Reader:
         number = self._operations
         operands = tuple(self.known[v] for v in operation.operands)
         attributes = {name: decode(operation.attributes[name]) for name in operation.attributes}
+        if len(operation.results) > 1:
+            attributes["results"] = tuple(tensor_of(r.type) for r in operation.results)
         regions = tuple(self._region(r) for r in operation.regions if len(r.blocks))
         location = _file_line(operation.location)
         if location:
