@@ -25,6 +25,8 @@ KEPT_WHOLE = frozenset(
         "aten.aminmax.default",
         "aten.arange.default",
         "aten.arange.start",
+        "aten.argsort.default",
+        "aten.argsort.stable",
         "aten.baddbmm.default",
         "aten.clamp_max.Tensor",
         "aten.clamp_max.default",

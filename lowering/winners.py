@@ -61,14 +61,21 @@ def precedes(b: Builder, x: ir.Value, y: ir.Value, *, largest: bool) -> ir.Value
 
 
 def winner(
-    b: Builder, *, largest: bool = True, last: bool = False, last_nan: bool | None = None
+    b: Builder,
+    *,
+    largest: bool = True,
+    last: bool = False,
+    last_nan: bool | None = None,
+    nan_wins: bool | None = None,
 ) -> Body:
     """A fold body over (value, index) pairs that keeps the better one.
 
     Among equal values the first index wins, or the `last`; among NaNs likewise, or by `last_nan`
-    where eager treats them differently (max_pool).
+    where eager treats them differently (max_pool). NaN beats numbers if the largest is wanted, or
+    by `nan_wins` (cummin).
     """
     nan_by_last = last if last_nan is None else last_nan
+    nan_first = largest if nan_wins is None else nan_wins
 
     def body(x: ir.Value, i: ir.Value, y: ir.Value, j: ir.Value) -> Sequence[ir.Value]:
         y_later = b.compare(j, i, "GT")
@@ -78,11 +85,8 @@ def winner(
         if b.dtype(x).is_floating_point:
             x_nan, y_nan = b.compare(x, x, "NE"), b.compare(y, y, "NE")
             by_index = y_later if nan_by_last else y_earlier
-            if largest:
-                nan_rule = b.and_(y_nan, b.or_(b.not_(x_nan), by_index))
-            else:
-                nan_rule = b.and_(x_nan, b.or_(b.not_(y_nan), by_index))
-            take_y = b.or_(take_y, nan_rule)
+            better, other = (y_nan, x_nan) if nan_first else (x_nan, y_nan)
+            take_y = b.or_(take_y, b.and_(better, b.or_(b.not_(other), by_index)))
         return [b.select(take_y, y, x), b.select(take_y, j, i)]
 
     return body
