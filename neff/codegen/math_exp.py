@@ -22,7 +22,7 @@ LOG2_E = 1.4426950408889634
 # ln 2 in two parts. The first is cut off short of the format's precision, so both are positive:
 # then n = 0 leaves the sign of a zero alone.
 LN2_PARTS = {
-    "f32": (0.693147122859955, 5.7700193024e-08),
+    "f32": (0.6931471228599548, 5.7699990475432854e-08),
     "f64": (0.6931471805599453, 2.3190468138462996e-17),
 }
 # The same rounded to nearest, where the second part is below what the result can show.

@@ -94,11 +94,11 @@ class Kernel:
         for buffer, array in zip(buffers, arrays, strict=True):
             buffer[:size] = array
         buffers.append(np.empty_like(buffers[0]))
-        self.run(buffers)
+        self.bind(buffers)()
         return buffers[-1][:size]
 
-    def run(self, buffers: list[np.ndarray]) -> None:
-        """One call on contiguous buffers, a multiple of `step` long; the result's comes last."""
+    def bind(self, buffers: list[np.ndarray]) -> Callable[[], None]:
+        """A call on contiguous buffers, a multiple of `step` long; the result's comes last."""
         table = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
         values = [
             ctypes.c_void_p(ctypes.addressof(table)),
@@ -106,4 +106,8 @@ class Kernel:
             ctypes.c_int64(buffers[0].size),
         ]
         packed = (ctypes.c_void_p * 3)(*[ctypes.addressof(v) for v in values])
-        self.entry(ctypes.addressof(packed))
+
+        def call(_keep: object = (buffers, table, values)) -> None:
+            self.entry(ctypes.addressof(packed))
+
+        return call

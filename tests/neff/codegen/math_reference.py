@@ -95,7 +95,7 @@ CASES = {
     "asin": Case(_torch(torch.asin), mp.asin, -1, 1, 2.1, 2.1),
     "acos": Case(_torch(torch.acos), mp.acos, -1, 1, 1.3, 1.3),
     "atan": Case(_torch(torch.atan), mp.atan, -5, 5, 1.4, 1.5),
-    "erf": Case(_torch(torch.erf), mp.erf, -4, 4, 1.75, 1.65),
+    "erf": Case(_torch(torch.erf), mp.erf, -4, 4, 1.9, 1.65),
     "erfc": Case(_torch(torch.erfc), mp.erfc, -4, 10, 0.55, 3.7),
     "erf_inv": Case(_torch(torch.erfinv), _exact_erf_inv, -1, 1, 2.6, 2.0),
     "lgamma": Case(_torch(torch.lgamma), _exact_lgamma, 0, 30, 0.55, 1.7),
