@@ -10,6 +10,7 @@ from torch_mlir import ir
 from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.passmanager import PassManager
 
+import neuron_compile.passes.dialects  # noqa: F401  registers the pass `_evaluate` runs
 from neuron_compile.passes.fusion_edges import SMALL_CONSTANT
 from neuron_compile.passes.graph import Graph, Node, Value
 from neuron_compile.passes.ops import ELEMENTWISE, VIEWS
