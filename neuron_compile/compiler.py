@@ -11,8 +11,6 @@ import contextlib
 import io
 import logging
 import threading
-import time
-import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -25,6 +23,7 @@ from neuron_compile.cache.explain import explain
 from neuron_compile.cache.key import Key
 from neuron_compile.cache.once import get_or_build
 from neuron_compile.cache.store import Hit, Store
+from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.debug import Artifacts, artifacts
 from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.environment import Environment
@@ -93,21 +92,16 @@ def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
     if store is None:
         counters.add("bypasses")
         return _build(job, key.provenance(), files)
-    started = time.time()
+
+    def build() -> bytes:
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("%s (%s): %s", job.name, job.kind, explain(store, key))
+        return _build(job, key.provenance(), files)
+
     with counters.timed("cache"):
-        found = get_or_build(
-            store,
-            key,
-            lambda: _build(job, key.provenance(), files),
-            lock_timeout=job.environment.lock_timeout,
-        )
-    if isinstance(found, Hit):
-        counters.add("disk_hits")
-        return found.checked
-    counters.add("disk_misses")
-    if _LOG.isEnabledFor(logging.INFO):
-        _LOG.info("%s (%s): %s", job.name, job.kind, explain(store, key, before=started))
-    return found.data
+        found = get_or_build(store, key, build, lock_timeout=job.environment.lock_timeout)
+    counters.add("disk_hits" if isinstance(found, Hit) else "disk_misses")
+    return found.checked if isinstance(found, Hit) else found.data
 
 
 def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
@@ -154,7 +148,7 @@ def _key(job: Job) -> Key | None:
         )
     except Unhashable as reason:
         counters.add("bypasses")
-        warnings.warn(f"a graph is compiled without the cache: {reason}", stacklevel=2)
+        warn_once(f"unhashable:{reason}", f"a graph is compiled without the cache: {reason}")
         return None
 
 

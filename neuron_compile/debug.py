@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from neuron_compile.cache.warn_once import warn_once
 
 FOLDERS = ("fx_graphs", "stablehlo", "kernels", "neff")
 
@@ -40,10 +41,10 @@ class Artifacts:
         try:
             _write_new(self.root / folder, self.stem, suffix, data)
         except OSError as error:
-            warnings.warn(
+            warn_once(
+                f"artifacts:{self.root}",
                 f"cannot write compilation artifacts to {self.root}: {error}; set "
                 "TORCH_NEURONX_DEBUG_DIR to a directory that can be written",
-                stacklevel=2,
             )
 
 
