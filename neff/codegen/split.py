@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Group, Node
+from neuron_compile.neff.codegen.scan import direction_of, scan_kernels
 from neuron_compile.neff.codegen.scatter import scatter_kernels
 from neuron_compile.neff.codegen.workspace import Workspace, workspace_of
 from neuron_compile.neff.target import Target
@@ -25,6 +26,8 @@ _GENERATORS: dict[str, Generator] = {
 
 def generator_of(node: Node) -> Generator | None:
     """What makes the kernels of `node`'s operation; None where elements can be pulled."""
+    if direction_of(node) is not None:
+        return scan_kernels
     return _GENERATORS.get(node.op)
 
 
