@@ -1,0 +1,158 @@
+"""The command line, on a cache filled by the real compiler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from neuron_compile import environment, options
+from neuron_compile.call_plan import OutputRule, plan
+from neuron_compile.cli import app
+from neuron_compile.compiler import Job, executable, forget_executables
+from neuron_compile.environment import Environment
+from neuron_compile.neff.target import detect
+from neuron_compile.options import Options
+from tests.graphs import aten_graph
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory) -> Path:
+    """A cache with x * 2 for two sizes and x * 3 for one."""
+    root = tmp_path_factory.mktemp("cache")
+    forget_executables()
+    for factor, size in ((2.0, 5), (2.0, 6), (3.0, 5)):
+        graph = aten_graph(lambda x, f=factor: x * f, torch.ones(size))
+        work, _ = plan(graph, [OutputRule()])
+        executable(Job(work, "inference", Options(), Environment(cache_dir=root), {}))
+    return root
+
+
+@pytest.fixture
+def call(filled: Path, monkeypatch):
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(filled))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*args: str, code: int = 0, **kwargs) -> str:
+        result = CliRunner().invoke(app, args, **kwargs)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return call
+
+
+def entries(root: Path) -> list[Path]:
+    return sorted(root.rglob("*.neff"))
+
+
+def graph_of_two_sizes(root: Path) -> str:
+    names = [p.parent.name for p in entries(root)]
+    return next(name for name in names if names.count(name) == 2)
+
+
+def test_ls(call, filled: Path) -> None:
+    text = call("cache", "ls")
+    for entry in entries(filled):
+        assert entry.parent.name[:12] in text
+    listed = json.loads(call("cache", "ls", "--json"))
+    assert sorted(item["path"] for item in listed) == [str(p) for p in entries(filled)]
+
+
+def test_usage_and_verify(call, filled: Path) -> None:
+    assert "3 entries" in call("cache", "usage")
+    assert "3 entries, 0 damaged" in call("cache", "verify")
+
+
+def test_verify_names_the_damaged(call, filled: Path) -> None:
+    entry = entries(filled)[0]
+    sound = entry.read_bytes()
+    entry.write_bytes(sound[:-100])
+    try:
+        assert str(entry) in call("cache", "verify", code=1)
+    finally:
+        entry.write_bytes(sound)
+
+
+def test_show_and_info(call, filled: Path) -> None:
+    entry = entries(filled)[0]
+    assert call("info", str(entry)) in call("cache", "show", entry.parent.name[:8])
+    described = json.loads(call("info", "--json", str(entry)))
+    assert described["is_ours"] is True
+    assert "no entry" in call("cache", "show", "ffffffffffffffff", code=1)
+
+
+def test_explain_says_what_differs(call, filled: Path) -> None:
+    two = graph_of_two_sizes(filled)
+    other = next(p.parent.name for p in entries(filled) if p.parent.name != two)
+    assert "graph differs" in call("cache", "explain", other, two)
+    assert "differs from" in call("cache", "explain", two)
+
+
+def test_unpack(call, filled: Path, tmp_path: Path) -> None:
+    call("unpack", str(entries(filled)[0]), str(tmp_path / "out"))
+    assert (tmp_path / "out" / "neff.json").is_file()
+    assert "not an empty folder" in call(
+        "unpack", str(entries(filled)[0]), str(tmp_path / "out"), code=1
+    )
+
+
+def test_options_lists_every_knob(call) -> None:
+    text = call("options")
+    for knob in (*options.KNOBS.values(), *environment.KNOBS.values()):
+        assert knob.name in text
+
+
+def test_target(call) -> None:
+    assert call("target").strip() == detect().name
+
+
+def test_gc_and_clear(call, filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    for entry in entries(filled):
+        place = copy / entry.relative_to(filled)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(entry.read_bytes())
+    root = ("--root", str(copy))
+    assert "removed 0 files" in call("cache", "gc", *root, "--max-size", "1G")
+    assert "removed 2 files" in call("cache", "clear", graph_of_two_sizes(copy), *root, "--yes")
+    call("cache", "clear", *root, input="n\n", code=1)
+    assert len(entries(copy)) == 1
+    assert "removed 1 files" in call("cache", "gc", *root, "--max-size", "0")
+    assert entries(copy) == []
+
+
+@pytest.mark.parametrize("size", ["lots", "-5", ""])
+def test_nonsense_size(call, size: str) -> None:
+    if size:
+        assert "is not a size" in call("cache", "gc", "--max-size", size, code=1)
+    else:
+        call("cache", "gc", "--max-size", size)
+
+
+def test_error_is_one_message_without_a_traceback(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.neff"
+    damaged.write_bytes(b"not a NEFF")
+    done = subprocess.run(
+        [sys.executable, "-m", "neuron_compile", "info", str(damaged)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_command_line_loads_no_torch() -> None:
+    code = (
+        "import sys, neuron_compile.cli; print([m for m in sys.modules if m.startswith('torch')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "[]"
