@@ -238,7 +238,10 @@ def any_lane(mask: Expr) -> Val:
 def where_rare(
     condition: Expr, x: Expr, rare: Callable[[Expr], tuple[Expr, ...]], usual: tuple[Expr, ...]
 ) -> tuple[Expr, ...]:
-    """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped if no lane needs it."""
+    """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped if no lane needs it.
+
+    """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped where no lane needs it.
+    """
     e = x.e
 
     def corrected() -> tuple[Val, ...]:
@@ -248,7 +251,8 @@ def where_rare(
         inside = Expr(e, e.effect(text, integer, x.lanes)).as_float(x.value.elem)
         return tuple(where(condition, r, u).value for r, u in zip(rare(inside), usual, strict=True))
 
-    results = e.choose(any_lane(condition), corrected, lambda: tuple(u.value for u in usual))
+    with e.outside(x.value.depth):
+        results = e.choose(any_lane(condition), corrected, lambda: tuple(u.value for u in usual))
     return tuple(Expr(e, r) for r in results)
 
 

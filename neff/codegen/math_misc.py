@@ -51,11 +51,12 @@ def fmod(x: Expr, y: Expr) -> Expr:
     def reduce(rest: Expr) -> Expr:
         return where(rest >= divisor, turn(rest), rest)
 
-    (value,) = e.while_loop(
-        (start.value,),
-        lambda state: any_lane(Expr(e, state[0]) >= divisor),
-        lambda state: (reduce(Expr(e, state[0])).value,),
-    )
+    with e.outside(max(start.value.depth, divisor.value.depth)):
+        (value,) = e.while_loop(
+            (start.value,),
+            lambda state: any_lane(Expr(e, state[0]) >= divisor),
+            lambda state: (reduce(Expr(e, state[0])).value,),
+        )
     result = Expr(e, value).with_sign_of(x)
     result = where(abs(y).equals(INFINITY), x, result)
     return where(invalid, NAN, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neuron_compile.neff.codegen import math_table
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.math_expr import Expr, has_avx512, where
 from neuron_compile.neff.compile_object import compile_object
@@ -39,6 +40,22 @@ def test_avx512_instructions_need_the_target_and_a_whole_register() -> None:
     assert not has_avx512(value(16, "x86-64-v3"))
     assert not has_avx512(value(0, "x86-64-v4"))
     assert not has_avx512(value(32, "x86-64-v4"))
+
+
+@pytest.mark.parametrize("name", ["sin", "fmod"])
+def test_slow_paths_leave_loops_that_do_not_change_them(name: str) -> None:
+    e = Emitter(16)
+    x = Val("%begin", "f32", 0, 0, 0)
+    operands = (x, x) if name in BINARY else (x,)
+
+    def body(_: Val, carried: tuple[Val, ...]) -> tuple[Val, ...]:
+        return (e.add(carried[0], getattr(math_table, name)(e, *operands)),)
+
+    e.loop(e.index(0), e.index(8), 1, body, (e.const("f32", 0.0),))
+    before, loop = e.function("f", "").split("scf.for")
+    assert "scf.if" in before or "scf.while" in before
+    assert "scf.if" not in loop
+    assert "scf.while" not in loop
 
 
 def test_portable_text_names_no_x86_instruction() -> None:
