@@ -28,6 +28,7 @@ KEPT_WHOLE = frozenset(
         "aten.argsort.default",
         "aten.argsort.stable",
         "aten.baddbmm.default",
+        "aten.bernoulli.default",
         "aten.clamp_max.Tensor",
         "aten.clamp_max.default",
         "aten.clamp_min.Tensor",

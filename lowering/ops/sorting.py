@@ -112,10 +112,17 @@ def topk(
     del sorted  # in order anyway
     dim = canonical_dim(dim, b.rank(x))
     x = _as_vector(b, x)
+    return _results(b, *first_of_order(b, x, k, dim, largest=largest))
+
+
+def first_of_order(
+    b: Builder, x: ir.Value, k: int, dim: int, *, largest: bool
+) -> tuple[ir.Value, ir.Value]:
+    """The first k values of a row from the largest (smallest) on, and their narrow indices."""
     if 1 <= k <= _FEW and b.shape(x)[dim] > 1:
-        return _results(b, *_first_few(b, x, k, dim, largest))
+        return _first_few(b, x, k, dim, largest)
     values, indices = _sorted(b, x, dim, descending=largest)
-    return _results(b, b.slice_in_dim(values, dim, 0, k), b.slice_in_dim(indices, dim, 0, k))
+    return b.slice_in_dim(values, dim, 0, k), b.slice_in_dim(indices, dim, 0, k)
 
 
 def _first_few(
@@ -281,7 +288,7 @@ def cummin(b: Builder, x: ir.Value, dim: int) -> list[ir.Value]:
 # ---- searches in sorted rows -----------------------------------------------------------------
 
 
-def _search(
+def search(
     b: Builder, rows: ir.Value, values: ir.Value, right: bool, sorter: ir.Value | None = None
 ) -> ir.Value:
     """Binary search of values [*lead, m] in sorted rows [*lead, n], unrolled; int64 [*lead, m].
@@ -324,7 +331,7 @@ def searchsorted(
         values = b.reshape(values, [math.prod(b.shape(values))])
     if 0 in b.result_shape():
         return b.full(b.result_shape(), 0, b.result_dtype())
-    found = _search(b, rows, values, right or side == "right", sorter)
+    found = search(b, rows, values, right or side == "right", sorter)
     return b.reshape(b.convert(found, b.result_dtype()), b.result_shape())
 
 
@@ -375,5 +382,5 @@ def repeat_interleave(b: Builder, repeats: ir.Value, *, output_size: int | None 
     if size == 0:
         return b.full([0], 0, b.result_dtype())
     ends = running_sum(b, b.convert(repeats, torch.int64), 0)
-    found = _search(b, ends, b.iota([size], 0, torch.int64), right=True)
+    found = search(b, ends, b.iota([size], 0, torch.int64), right=True)
     return b.convert(found, b.result_dtype())

@@ -21,6 +21,7 @@ from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.passmanager import PassManager
 
 from neuron_compile.lowering import Lowered, decomposition_table, lower
+from tests.lowering.philox import put_bits_in_place
 
 _stablehlo.register_stablehlo_passes()
 
@@ -52,23 +53,30 @@ def graph_of(
     return graph, tensors
 
 
-def interpret(lowered: Lowered, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Run `@main` in StableHLO's reference interpreter."""
+def interpret(
+    lowered: Lowered, tensors: Sequence[torch.Tensor], state: tuple[int, int] = (1, 2)
+) -> list[torch.Tensor]:
+    """Run `@main` in StableHLO's reference interpreter; `state` is the random key and counter."""
     module = lowered.module
+    if lowered.uses_random:
+        tensors = [*tensors, torch.tensor(state, dtype=torch.uint64)]
     with module.context, ir.Location.unknown():
         _stablehlo.register_interpreter_dialect(module.context)
         PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
             module.operation
         )
-        dtypes = _return_carriers(module)
+        put_bits_in_place(module, state)
+        meant = _return_carriers(module)
         results = _stablehlo.eval_module(module, [_attribute(t) for t in tensors])
-        return [_tensor(r, dtype) for r, dtype in zip(results, dtypes, strict=True)]
+        return _tensors(results, meant)
 
 
-def run(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+def run(
+    call: Callable[..., Any], *args: Any, state: tuple[int, int] = (1, 2), **kwargs: Any
+) -> list[torch.Tensor]:
     """The results of a call, by way of lowering and the interpreter."""
     graph, tensors = graph_of(call, args, kwargs)
-    return interpret(lower(graph), tensors)
+    return interpret(lower(graph), tensors, state)
 
 
 def check(
@@ -124,39 +132,58 @@ def _attribute(tensor: torch.Tensor) -> ir.Attribute:
     return ir.DenseElementsAttr.get(dense.numpy(), signless=not unsigned)
 
 
-def _return_carriers(module: ir.Module) -> list[tuple[torch.dtype, tuple[int, ...]]]:
-    """Let `@main` return what NumPy can read; gives the dtypes and shapes meant."""
+_Meant = tuple[torch.dtype, tuple[int, ...]]
+
+
+def _return_carriers(module: ir.Module) -> list[_Meant]:
+    """Let `@main` return what NumPy can read; gives the dtypes and shapes meant.
+
+    bfloat16 goes as its bits, bool as bytes, complex as two results.
+    """
     main = module.body.operations[0]
     block = main.regions[0].blocks[0]
     terminator = list(block.operations)[-1]
-    meant = []
+    meant, returned = [], []
     with ir.InsertionPoint(terminator):
-        for i, value in enumerate(terminator.operands):
+        for value in terminator.operands:
             ranked = ir.RankedTensorType(value.type)
             dtype = _DTYPES[str(ranked.element_type)]
             meant.append((dtype, tuple(ranked.shape)))
-            carrier = {
-                torch.bfloat16: ("stablehlo.bitcast_convert", "i16"),
-                torch.bool: ("stablehlo.convert", "ui8"),
-            }.get(dtype)
-            if carrier is not None:
-                type_ = ir.RankedTensorType.get(ranked.shape, ir.Type.parse(carrier[1]))
-                terminator.operands[i] = ir.Operation.create(
-                    carrier[0], results=[type_], operands=[value]
-                ).result
-    types = [value.type for value in terminator.operands]
-    inputs = [argument.type for argument in block.arguments]
-    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, types))
+            for name, element in _CARRIERS.get(dtype, ()):
+                type_ = ir.RankedTensorType.get(ranked.shape, ir.Type.parse(element))
+                op = ir.Operation.create(name, results=[type_], operands=[value])
+                returned.append(op.result)
+            if dtype not in _CARRIERS:
+                returned.append(value)
+        ir.Operation.create("func.return", operands=returned)
+    terminator.erase()
+    signature = ir.FunctionType.get(
+        [argument.type for argument in block.arguments], [value.type for value in returned]
+    )
+    main.attributes["function_type"] = ir.TypeAttr.get(signature)
+    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({})] * len(returned))
     return meant
 
 
-def _tensor(attribute: ir.Attribute, meant: tuple[torch.dtype, tuple[int, ...]]) -> torch.Tensor:
-    dtype, shape = meant
-    array = np.array(attribute).reshape(shape)
-    tensor = torch.from_numpy(array)
-    if dtype is torch.bfloat16:
-        return tensor.view(torch.bfloat16)
-    return tensor.to(torch.bool) if dtype is torch.bool else tensor
+_CARRIERS = {
+    torch.bfloat16: [("stablehlo.bitcast_convert", "i16")],
+    torch.bool: [("stablehlo.convert", "ui8")],
+    torch.complex64: [("stablehlo.real", "f32"), ("stablehlo.imag", "f32")],
+    torch.complex128: [("stablehlo.real", "f64"), ("stablehlo.imag", "f64")],
+}
+
+
+def _tensors(attributes: Sequence[ir.Attribute], meant: Sequence[_Meant]) -> list[torch.Tensor]:
+    rest = iter(attributes)
+    tensors = []
+    for dtype, shape in meant:
+        count = 2 if dtype.is_complex else 1
+        parts = [torch.from_numpy(np.array(next(rest)).reshape(shape)) for _ in range(count)]
+        tensor = torch.complex(*parts) if dtype.is_complex else parts[0]
+        if dtype is torch.bfloat16:
+            tensor = tensor.view(torch.bfloat16)
+        tensors.append(tensor.to(torch.bool) if dtype is torch.bool else tensor)
+    return tensors
 
 
 _DTYPES = {
