@@ -240,7 +240,7 @@ def where_rare(
 ) -> tuple[Expr, ...]:
     """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped if no lane needs it.
 
-    """`rare(x)` in the lanes where `condition` holds, else `usual`; skipped where no lane needs it.
+    `condition` and `usual` are functions of x: the branch stands where x does, as they do.
     """
     e = x.e
 
