@@ -113,7 +113,11 @@ def _scores(first: Node, product: Contraction, leaves: Mapping[Node, int]) -> Co
     b = [domain.variable(n) for n in product.batch]
     m, k = domain.variable(product.m), domain.variable(product.k)
     source = product.a_source(tuple(of(v) for v in b), of(m), of(k))
-    found = trace([(source.operand, source.indices)], lambda n: n is first or n in leaves)
+    found = trace(
+        [(source.operand, source.indices)],
+        lambda n: n is first or n in leaves,
+        into_reductions=False,
+    )
     places = {at for n, at in found.uses if n is first}
     if len(places) != 1:
         return None

@@ -105,9 +105,20 @@ class _Contract:
             before, c = self._copy_a(c)
         return [
             *before,
-            GemmKernel(c, fused, self.leaves, self.name, self.target).kernel(),
+            *self._product(c, fused),
             *kernels_of(after, stored, f"{self.name}_after", self.target),
         ]
+
+    def _product(
+        self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]
+    ) -> list[Kernel]:
+        """The product itself, after packing B where that is a kernel of its own."""
+        gemm = GemmKernel(c, fused, self.leaves, self.name, self.target)
+        if not gemm.packs_ahead():
+            return [gemm.kernel()]
+        packed = self.scratch.root(c.b, gemm.packed_tensor).number
+        packer = GemmKernel(c, fused, self.leaves, self.name, self.target)
+        return [packer.pack_kernel(packed), gemm.kernel(packed)]
 
     def _copy_a(self, c: Contraction) -> tuple[list[Kernel], Contraction]:
         """A copy of A with k contiguous, in the type that the product reads."""

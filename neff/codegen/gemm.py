@@ -6,7 +6,7 @@ of one batch entry, over a chunk of rows. Sums are in f32 for f32 and narrower f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -16,7 +16,7 @@ from neuron_compile.neff.codegen.elementwise import convert, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
-from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
+from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.packing import Packer, PanelLayout
@@ -25,8 +25,8 @@ from neuron_compile.neff.codegen.tile_product import TileProduct
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 
-PANEL_BYTES = 1 << 19  # a packed panel stays in the second-level cache and on the thread's stack
-ROWS_PER_CHUNK = 512  # rows of one task where there are too few panels for all threads
+PANEL_BYTES = 3 << 18  # a panel packed by its own task stays in the second-level cache
+CHUNK_BYTES = 1 << 20  # rows of A that stay in the second-level cache while all panels pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +108,90 @@ class GemmKernel:
         self.v = Evaluator(
             self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
         )
+        layout = PanelLayout(self.width, self.lanes, self.elem, self.paired)
+        self.packer = Packer(self.v, c, layout, self.computed)
         self.product = TileProduct(self.v, self.elem, self.lanes, self.tile.vectors, self.paired)
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in roots}
 
-    def kernel(self) -> Kernel:
+    @property
+    def panels(self) -> int:
+        """Panels of one batch entry."""
+        return -(-self.c.n // self.width)
+
+    @property
+    def panel_elements(self) -> int:
+        return max(1, self.c.k) * self.width
+
+    @property
+    def packed_tensor(self) -> Tensor:
+        """All panels of B, packed."""
+        shape = (prod(self.c.batch), self.panels, self.panel_elements)
+        return Tensor(shape, self._panel_elem, contiguous_strides(shape))
+
+    @property
+    def _panel_elem(self) -> str:
+        return "i16" if self.paired else self.elem
+
+    def packs_ahead(self) -> bool:
+        """Whether B is packed by a kernel of its own: A is too large to stay in the cache while
+        all panels pass, so rows are taken in chunks and each panel is read once per chunk."""
+        c = self.c
+        large = c.m * c.k * 4 > CHUNK_BYTES and c.m >= 16 * self.tile.rows
+        return large or self.panel_elements * bits_of(self._panel_elem) // 8 > PANEL_BYTES
+
+    def pack_kernel(self, pointer: int) -> Kernel:
+        """Packs all panels into the buffer `pointer`, one task per panel."""
+        base = self.e.pointer_argument("%ptrs", pointer)
+
+        def task(batch: Indices, _: Index, panel: Index) -> None:
+            self._pack(batch, panel, self._packed_panel(base, batch, panel))
+
+        work = prod(self.c.batch) * self.c.n * self.c.k * 0.2
+        return self._over_tasks(1, task, work, f"{self.name}_pack")
+
+    def kernel(self, packed: int | None = None) -> Kernel:
+        """The product; `packed` is the pointer of B's panels if they are packed already."""
+        chunks = self._chunks(ahead=packed is not None)
+        self.sums = self.e.local(self.elem, self.tile.rows * self.width)
+        if packed is None:
+            local = self.e.local(self._panel_elem, self.panel_elements)
+        else:
+            base = self.e.pointer_argument("%ptrs", packed)
+
+        def task(batch: Indices, chunk: Index, panel: Index) -> None:
+            if packed is None:
+                self.panel = local
+                self._pack(batch, panel, local)
+            else:
+                self.panel = self._packed_panel(base, batch, panel)
+            self._rows(batch, chunk, chunks, panel * self.width, self._columns(panel))
+
+        return self._over_tasks(chunks, task, self._work(), self.name)
+
+    def _packed_panel(self, base: Val, batch: Indices, panel: Index) -> Val:
+        shape = self.packed_tensor.shape
+        entry = linear(batch, contiguous_strides(self.c.batch))
+        offset = linear((entry, panel), (shape[1] * shape[2], shape[2]))
+        return self.e.gep(base, self.v.scalar(offset), self._panel_elem)
+
+    def _over_tasks(
+        self, chunks: int, task: Callable[[Indices, Index, Index], None], work: float, name: str
+    ) -> Kernel:
+        """A kernel whose tasks are (batch entry, chunk of rows, panel), the panels innermost."""
         c, e = self.c, self.e
-        layout = PanelLayout(self.width, self.lanes, self.elem, self.paired)
-        self.panel = e.local("i16" if self.paired else self.elem, max(1, c.k) * self.width)
-        self.sums = e.local(self.elem, self.tile.rows * self.width)
-        self.packer = Packer(self.v, c, layout, self.computed)
-        panels, chunks = -(-c.n // self.width), self._chunks()
-        batches = prod(c.batch)
-        tasks = batches * chunks * panels
+        tasks = prod(c.batch) * chunks * self.panels
 
         def body(t: Val, _: tuple[Val, ...]) -> list[Val]:
-            task = domain.variable(tasks)
-            self.v.values[task] = t
-            *batch, chunk, panel = unravel(of(task), (*c.batch, chunks, panels))
+            number = domain.variable(tasks)
+            self.v.values[number] = t
+            *batch, chunk, panel = unravel(of(number), (*c.batch, chunks, self.panels))
             fixed = tuple(self._variable(i, n) for i, n in zip(batch, c.batch, strict=True))
-            self._task(fixed, self._variable(chunk, chunks), self._variable(panel, panels), panels)
+            task(fixed, self._variable(chunk, chunks), self._variable(panel, self.panels))
             return []
 
         e.loop(Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0), 1, body)
-        text = e.function(self.name, self.target.llvm_attributes())
-        return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
+        text = e.function(name, self.target.llvm_attributes())
+        return Kernel(name, text, tasks, work, (), tuple(sorted(e.externals)))
 
     def _variable(self, index: Index, extent: int) -> Index:
         """A loop variable that holds an index computed once."""
@@ -146,41 +206,48 @@ class GemmKernel:
         c = self.c
         return prod(c.batch) * (c.m * c.n * c.k / per_nanosecond + c.n * c.k * 0.1 + c.m * c.n * 0.2)
 
-    def _chunks(self) -> int:
-        """Cut the rows only where batches and panels are too few to share."""
+    def _chunks(self, *, ahead: bool) -> int:
+        """Parts of the rows: what fits the cache, or more where too few panels share the work."""
         c = self.c
-        panels = prod(c.batch) * -(-c.n // self.width)
-        if panels >= 8 or c.m <= 2 * self.tile.rows:
+        panels = prod(c.batch) * self.panels
+        most = max(1, c.m // (2 * self.tile.rows))
+        if ahead:
+            return min(most, max(-(-c.m * c.k * 4 // CHUNK_BYTES), -(-8 // panels)))
+        if panels >= 8:
             return 1
-        wanted = min(-(-8 // panels), c.m // (2 * self.tile.rows))
-        return max(1, min(wanted, c.m // max(1, c.k // 16, self.tile.rows)))
+        return max(1, min(-(-8 // panels), most, c.m // max(1, c.k // 16)))
 
     # -- one task --------------------------------------------------------------------------------
 
-    def _task(self, batch: Indices, chunk: Index, panel: Index, panels: int) -> None:
-        c, e = self.c, self.e
-        first = panel * self.width
-        rest = c.n % self.width
+    def _pack(self, batch: Indices, panel: Index, to: Val) -> None:
+        """Pack one panel; the last one may have fewer columns."""
+        e, pack = self.e, self.packer.pack
+        first, rest = panel * self.width, self.c.n % self.width
         if not rest:
-            self.packer.pack(self.panel, batch, first, self.width, None)
-            self._rows(batch, chunk, first, None)
-            return
-        count = e.index(rest)
-        if panels == 1:
-            self.packer.pack(self.panel, batch, first, self.width, count)
-            self._rows(batch, chunk, first, count)
-            return
-        last = e.compare("eq", self.v.scalar(panel), e.index(panels - 1))
-        whole = e.binary("arith.xori", last, e.const("i1", True))
-        e.when(whole, lambda: self.packer.pack(self.panel, batch, first, self.width, None))
-        e.when(last, lambda: self.packer.pack(self.panel, batch, first, self.width, count))
-        columns = e.select(last, count, e.index(self.width))
-        self._rows(batch, chunk, first, columns)
+            pack(to, batch, first, self.width, None)
+        elif self.panels == 1:
+            pack(to, batch, first, self.width, e.index(rest))
+        else:
+            last = e.compare("eq", self.v.scalar(panel), e.index(self.panels - 1))
+            whole = e.binary("arith.xori", last, e.const("i1", True))
+            e.when(whole, lambda: pack(to, batch, first, self.width, None))
+            e.when(last, lambda: pack(to, batch, first, self.width, e.index(rest)))
 
-    def _rows(self, batch: Indices, chunk: Index, first: Index, columns: Val | None) -> None:
+    def _columns(self, panel: Index) -> Val | None:
+        """Columns of a panel, None where every panel is full."""
+        e, rest = self.e, self.c.n % self.width
+        if not rest:
+            return None
+        if self.panels == 1:
+            return e.index(rest)
+        last = e.compare("eq", self.v.scalar(panel), e.index(self.panels - 1))
+        return e.select(last, e.index(rest), e.index(self.width))
+
+    def _rows(
+        self, batch: Indices, chunk: Index, chunks: int, first: Index, columns: Val | None
+    ) -> None:
         """All register tiles of the task's rows."""
         c, e, size = self.c, self.e, self.tile.rows
-        chunks = self._chunks()
         whole = c.m // size
         low = e.binary("arith.divui", e.mul(self.v.scalar(chunk), e.index(whole)), e.index(chunks))
         after = self.v.scalar(chunk + 1)
