@@ -11,12 +11,13 @@ import heapq
 from neuron_compile.passes.cost import LAUNCH_BYTES
 from neuron_compile.passes.fusion_edges import Edges, find_edges
 from neuron_compile.passes.fusion_rules import Rules
-from neuron_compile.passes.graph import Node
+from neuron_compile.passes.graph import Node, Value
 from neuron_compile.passes.groups import Group, Groups
 from neuron_compile.passes.unit import GroupPlan, Unit
 
-# A contraction's result that is stored anyway can be read by any kernel: its readers first look for
-# each other, then for a place in the epilogue.
+# Last resort merges. A contraction's result that is stored anyway can be read by any kernel: its
+# readers first look for each other, then for a place in the epilogue. What feeds a contraction first
+# looks for a kernel that computes it on the way: a prologue may have to be computed again per tile.
 WEAK = 1 << 20
 
 
@@ -66,9 +67,13 @@ def saved_bytes(groups: Groups, a: Group, b: Group) -> float:
         for value in one.results & other.inputs.keys():
             dies = not groups.escapes(value, a, b)
             saved += value.nbytes * (2 if dies else 1)
-            weak = weak or (one.kind != "loop" and not dies)
+            weak = weak or (one.kind != "loop" and not dies) or _feeds_anchor(value, other)
     saved += sum(value.nbytes for value in a.inputs.keys() & b.inputs.keys())
     return saved / WEAK if weak else saved
+
+
+def _feeds_anchor(value: Value, reader: Group) -> bool:
+    return any(edge.node in reader.prologue for edge in reader.inputs[value])
 
 
 def with_free_nodes(nodes: list[Node], edges: Edges) -> list[Node]:

@@ -112,7 +112,7 @@ class Rules:
             return not edge.relation.opaque and not edge.relation.resized and edge.repeats == 1
         if edge.relation.opaque:
             if node.name == "gather":
-                return edge.slot == 1 and producer.rows is None and producer.cost <= CHEAP_COST
+                return producer.rows is None and producer.cost <= CHEAP_COST
             if node.name == "reduce_window":
                 window = prod(node.ints("window_dimensions"))
                 repeats = window / max(prod(node.ints("window_strides")), 1)

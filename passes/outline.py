@@ -72,26 +72,53 @@ def read_strides(graph: Graph) -> dict[Value, ir.Attribute]:
 
 
 def find_ports(graph: Graph, plans: list[GroupPlan]) -> list[Ports]:
-    """Inputs and outputs of each plan."""
+    """Inputs and outputs of each plan; puts its nodes into their canonical order."""
     members = [set(plan.nodes) for plan in plans]
-    ports = []
     needed: set[Value] = set(graph.outputs)
     for plan, inside in zip(plans, members, strict=True):
+        for node in plan.nodes:
+            needed.update(operand for operand in node.operands if operand.node not in inside)
+    claimed: set[Value] = set()
+    ports = []
+    for plan, inside in zip(plans, members, strict=True):
+        outputs = [
+            value
+            for node in plan.nodes
+            for value in node.results
+            if value in needed and value not in claimed
+        ]
+        claimed.update(outputs)
+        plan.nodes = _from_results(outputs, inside)
         inputs: dict[Value, None] = {}
         for node in plan.nodes:
             for operand in node.operands:
-                if operand.node is None or operand.node not in inside:
+                if operand.node not in inside:
                     inputs[operand] = None
-        ports.append(Ports(list(inputs), []))
-        needed.update(inputs)
-    claimed: set[Value] = set()
-    for plan, port in zip(plans, ports, strict=True):
-        for node in plan.nodes:
-            for value in node.results:
-                if value in needed and value not in claimed:
-                    port.outputs.append(value)
-                    claimed.add(value)
+        ports.append(Ports(list(inputs), outputs))
     return ports
+
+
+def _from_results(outputs: list[Value], inside: set[Node]) -> list[Node]:
+    """The nodes in depth-first order from the results.
+
+    Program order will not do: a mask or a table that several layers share is written once, inside
+    the first of them, so equal layers would look different.
+    """
+    order: list[Node] = []
+    done: set[Node] = set()
+    for output in outputs:
+        stack = [(output.node, False)]
+        while stack:
+            node, operands_done = stack.pop()
+            if node is None or node not in inside or node in done:
+                continue
+            if operands_done:
+                done.add(node)
+                order.append(node)
+                continue
+            stack.append((node, True))
+            stack += [(operand.node, False) for operand in reversed(node.operands)]
+    return order
 
 
 def structural_key(plan: GroupPlan, ports: Ports, strides: dict[Value, ir.Attribute]) -> Hashable:

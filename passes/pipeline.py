@@ -14,6 +14,7 @@ from torch_mlir import ir
 from neuron_compile.passes.canonicalize import canonicalize
 from neuron_compile.passes.canonicalize_contractions import canonicalize_contractions
 from neuron_compile.passes.fold_constants import fold_constants
+from neuron_compile.passes.fold_indices import fold_indices
 from neuron_compile.passes.fuse_groups import fuse_groups
 from neuron_compile.passes.match_attention import match_attention
 from neuron_compile.passes.outline import outline
@@ -36,6 +37,7 @@ class Pass:
 
 PIPELINE = (
     Pass("canonicalize", canonicalize),
+    Pass("fold-indices", fold_indices),
     Pass("fold-constants", fold_constants),
     Pass("simplify-converts", simplify_converts),
     Pass("simplify", simplify),

@@ -298,3 +298,61 @@ _STEPS = (
     _iota,
     _dot,
 )
+
+
+@st.composite
+def index_modules(draw: st.DrawFn, max_ops: int = 12) -> str:
+    """A module without arguments: integers and bools from iota and constants."""
+    module = Module()
+    for _ in range(draw(st.integers(1, 2))):
+        shape = draw(st.sampled_from([s for s in SHAPES if s]))
+        dim = draw(st.integers(0, len(shape) - 1))
+        dtype = draw(st.sampled_from(INTEGERS))
+        module.emit(shape, dtype, f"stablehlo.iota dim = {dim} : {{type}}")
+    for _ in range(draw(st.integers(1, max_ops))):
+        step = draw(st.sampled_from(_INDEX_STEPS))
+        step(draw, module, draw(st.sampled_from(module.values)))
+    return module.text(module.values[-3:])
+
+
+def _convert_index(draw: st.DrawFn, module: Module, x: Tensor) -> None:
+    target = draw(st.sampled_from([t for t in (*INTEGERS, "i1") if t != x.dtype]))
+    module.emit(x.shape, target, f"stablehlo.convert {x.name} : ({x.type}) -> {{type}}")
+
+
+def _gather(draw: st.DrawFn, module: Module, x: Tensor) -> None:
+    """Whole rows of `x`, at the indices of some other value."""
+    indices = [v for v in module.values if v.dtype in ("i32", "i64") and len(v.shape) == 1]
+    if not indices or not x.shape or prod(x.shape) > 24:
+        return
+    i = draw(st.sampled_from(indices))
+    rest = x.shape[1:]
+    offsets = list(range(1, len(x.shape)))
+    sizes = ", ".join(map(str, (1, *rest)))
+    module.emit(
+        (*i.shape, *rest),
+        x.dtype,
+        f'"stablehlo.gather"({x.name}, {i.name}) <{{dimension_numbers = #stablehlo.gather<'
+        f"offset_dims = {offsets}, collapsed_slice_dims = [0], start_index_map = [0], "
+        f"index_vector_dim = 1>, slice_sizes = array<i64: {sizes}>}}> "
+        f": ({x.type}, {i.type}) -> {{type}}",
+    )
+
+
+_INDEX_STEPS = (
+    _unary,
+    _binary,
+    _binary,
+    _choose,
+    _convert_index,
+    _reshape,
+    _transpose,
+    _spread,
+    _slice,
+    _reverse,
+    _pad,
+    _concatenate,
+    _reduce,
+    _gather,
+    _gather,
+)
