@@ -173,8 +173,19 @@ def _compare(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     source = node.operands[0].tensor
     floating, signed, unsigned = _DIRECTIONS[node.attributes["comparison_direction"]]
     if source.elem in FLOAT_BITS:
+        if node.attributes.get("compare_type") == "TOTALORDER":
+            return e.compare(signed, *(total_order_bits(e, x) for x in v))
         return e.compare(floating, *v)
     return e.compare(unsigned if source.unsigned or source.elem == "i1" else signed, *v)
+
+
+def total_order_bits(e: Emitter, x: Val) -> Val:
+    """Signed integers in the total order of floats: -NaN, -inf, ..., -0, +0, ..., +inf, +NaN."""
+    bits = e.bitcast(x, f"i{bits_of(x.elem)}")
+    width = bits_of(bits.elem)
+    sign = e.binary("arith.shrsi", bits, e.const(bits.elem, width - 1, bits.lanes))
+    flip = e.binary("arith.andi", sign, e.const(bits.elem, (1 << (width - 1)) - 1, bits.lanes))
+    return e.binary("arith.xori", bits, flip)
 
 
 def _select(e: Emitter, node: Node, v: Sequence[Val]) -> Val:

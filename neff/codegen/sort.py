@@ -1,0 +1,267 @@
+"""Kernels for `sort` and `top_k`: each row's positions are sorted, then every operand is read in their order.
+
+In: a sort node and where its results go. Out: one kernel; its tasks are rows, or stretches of rows where a row is too
+long for the stack. Comparators that only compare one operand's elements become integer keys; any other one
+is called element by element in a merge sort. Always stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
+from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
+from neuron_compile.neff.codegen.index import ZERO, Index, linear, of, unravel
+from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.loops import Root
+from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.reductions import apply_region
+from neuron_compile.neff.codegen.sort_order import Order, order_of
+from neuron_compile.neff.codegen.sort_rows import (
+    DIGITS,
+    RANK_LIMIT,
+    Items,
+    by_merging,
+    by_radix,
+    by_rank,
+)
+from neuron_compile.neff.codegen.views import Indices
+from neuron_compile.neff.codegen.workspace import Workspace
+
+KEY_OPS, COMPARED_OPS = 16, 2  # operations to pull a key (once) or a compared element (often)
+STACK_BYTES = 1 << 17  # of one row's buffers; longer rows use scratch memory
+STRETCHES = 16  # tasks that share the scratch memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One row's buffers in bytes from a common start."""
+
+    first: int
+    first_positions: int
+    second: int
+    second_positions: int
+    counts: int
+    size: int
+
+
+def sort_kernels(node: Node, roots: Sequence[Root], work: Workspace) -> None:
+    """Adds the kernel to `work`; `roots` are the results somebody reads."""
+    order = _order(node)
+    for i, operand in enumerate(node.operands):
+        compared = order.operand == i if order else True
+        work.make_readable(operand, KEY_OPS if order and compared else COMPARED_OPS)
+    work.kernels.append(_SortEmitter(node, order, roots, work).kernel())
+
+
+def _order(node: Node) -> Order | None:
+    if node.op == "chlo.top_k":
+        return Order(0, descending=True, total=True)
+    return order_of(node.regions[0])
+
+
+class _SortEmitter:
+    """Writes the kernel."""
+
+    def __init__(
+        self, node: Node, order: Order | None, roots: Sequence[Root], work: Workspace
+    ) -> None:
+        self.node, self.order, self.roots = node, order, roots
+        self.name, self.target = work.next_name(), work.target
+        self.native = work.target.vector_bytes // 4
+        e = self.e = Emitter(self.native, frozenset(work.target.features))
+        self.v = Evaluator(e, {n: e.pointer_argument("%ptrs", i) for n, i in work.leaves.items()})
+        self.addresses = [e.pointer_argument("%ptrs", r.number) for r in roots]
+        operand = node.operands[0]
+        self.dim = node.attributes.get("dimension", len(operand.shape) - 1) % len(operand.shape)
+        self.extent = operand.shape[self.dim]
+        self.others = [d for d in range(len(operand.shape)) if d != self.dim]
+        self.rows = prod(operand.shape[d] for d in self.others)
+        self.packed = order is not None and (
+            order.key_elem(node.operands[order.operand].tensor) == "i32"
+        )
+        self.layout = self._layout()
+        self.on_stack = self.layout.size <= STACK_BYTES
+        self.tasks = self.rows if self.on_stack else min(self.rows, STRETCHES)
+        if self.on_stack:
+            self.memory = e.local("i8", self.layout.size)
+        else:
+            self.memory = e.pointer_argument("%ptrs", work.reserve(self.layout.size * self.tasks))
+
+    def _layout(self) -> _Row:
+        padded = -(-self.extent // self.native) * self.native
+        keys = 8 * padded if self.order else 0
+        positions = 0 if self.packed else 4 * padded
+        ranked = self.order is not None and self.extent <= RANK_LIMIT
+        counts = 0 if ranked or not self.order else 8 * DIGITS * 8
+        if ranked:
+            positions = 4 * padded
+        starts = [0]
+        for size in (keys, positions, keys, positions, counts):
+            starts.append(starts[-1] + -(-size // 64) * 64)
+        return _Row(*starts)
+
+    def kernel(self) -> Kernel:
+        e = self.e
+
+        def body(t: Val, _: tuple[Val, ...]) -> list[Val]:
+            if self.on_stack:
+                self._row(t, self.memory)
+                return []
+            memory = e.gep(self.memory, e.mul(t, e.index(self.layout.size)), "i8")
+            low = e.binary("arith.divui", e.mul(t, e.index(self.rows)), e.index(self.tasks))
+            after = e.mul(e.add(t, e.index(1)), e.index(self.rows))
+            high = e.binary("arith.divui", after, e.index(self.tasks))
+
+            def row(r: Val, _: tuple[Val, ...]) -> list[Val]:
+                self._row(r, memory)
+                return []
+
+            e.loop(low, high, 1, row)
+            return []
+
+        e.loop(Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0), 1, body)
+        text = e.function(self.name, self.target.llvm_attributes())
+        return Kernel(self.name, text, self.tasks, self._work(), (), tuple(sorted(e.externals)))
+
+    def _work(self) -> float:
+        n = self.extent
+        each = 5.0 * log2(max(n, 2)) if self.order is None else 4.0 + n / 4
+        if self.order is not None and n > RANK_LIMIT:
+            each = (2.5 * (4 if self.packed else 8)) + 2000 / n
+        return self.rows * n * (each + len(self.roots))
+
+    # -- one row ---------------------------------------------------------------------------------
+
+    def _row(self, number: Val, memory: Val) -> None:
+        e, v = self.e, self.v
+        row = domain.variable(max(self.rows, 2))
+        v.values[row] = number
+        shape = tuple(self.node.operands[0].shape[d] for d in self.others)
+        others: list[Index] = []
+        for i, n in zip(unravel(of(row), shape), shape, strict=True):
+            x = domain.variable(n)
+            v.values[x] = v.scalar(i) if n > 1 else e.index(0)
+            others.append(of(x))
+        positions, shift = self._sorted(tuple(others), memory)
+        self._write(tuple(others), positions, shift)
+
+    def _place(self, others: Indices, along: Index) -> Indices:
+        place = [ZERO] * (len(self.others) + 1)
+        for d, i in zip(self.others, others, strict=True):
+            place[d] = i
+        place[self.dim] = along
+        return tuple(place)
+
+    def _part(self, memory: Val, offset: int) -> Val:
+        return self.e.gep(memory, offset, "i8")
+
+    def _sorted(self, others: Indices, memory: Val) -> tuple[Val, bool]:
+        """Where the row's positions lie in order, and whether they are the low halves of i64 words."""
+        e, n, layout = self.e, self.extent, self.layout
+        first, second = (
+            Items(self._part(memory, k), None if self.packed else self._part(memory, p))
+            for k, p in (
+                (layout.first, layout.first_positions),
+                (layout.second, layout.second_positions),
+            )
+        )
+        if self.order is None:
+            a = self._part(memory, layout.first_positions)
+            b = self._part(memory, layout.second_positions)
+            return by_merging(e, a, b, n, lambda x, y: self._before(others, x, y)), False
+        self._fill(self.order, others, first)
+        if n <= RANK_LIMIT:
+            result = self._part(memory, layout.second_positions)
+            by_rank(e, first, n, self.native // 2, result)
+            return result, False
+        done = by_radix(e, first, second, self._part(memory, layout.counts), n)
+        return (done.keys, True) if done.positions is None else (done.positions, False)
+
+    def _before(self, others: Indices, a: Val, b: Val) -> Val:
+        """The comparator on the elements at positions a and b."""
+        v = self.v
+        places = [self._place(others, v.runtime(i, 0, self.extent - 1)) for i in (a, b)]
+        arguments = [v.value(o, place) for o in self.node.operands for place in places]
+        return apply_region(self.e, self.node.regions[0], arguments)[0]
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def _fill(self, order: Order, others: Indices, items: Items) -> None:
+        """Keys and positions of the row, vector by vector; what is behind the end gets the largest key."""
+        e, width = self.e, self.native
+        operand = self.node.operands[order.operand]
+
+        def step(base: Index, active: Val | None) -> None:
+            variable = self.v.fresh_var(width, is_lane=True)
+            with self.v.vector(Lane(variable, width, active)):
+                at = self._place(others, base + of(variable))
+                value = e.splat(self.v.value(operand, at), width)
+                key = order.key(e, value, operand.tensor)
+            here = e.splat(self.v.scalar(base), width)
+            ids = e.add(here, e.lane_ids(width))
+            if self.packed:
+                wide = e.cast("arith.extui", key, "i64")
+                key = e.binary("arith.ori", e.binary("arith.shli", wide, e.const("i64", 32, width)), ids)
+            if active is not None:
+                key = e.select(active, key, e.const("i64", -1, width))
+            e.store(key, e.gep(items.keys, self.v.scalar(base), "i64"))
+            if items.positions is not None:
+                short = e.cast("arith.trunci", ids, "i32")
+                e.store(short, e.gep(items.positions, self.v.scalar(base), "i32"))
+
+        self._vectors(self.extent, width, step)
+
+    def _vectors(
+        self, extent: int, width: int, step: Callable[[Index, Val | None], None]
+    ) -> None:
+        e = self.e
+        whole = extent // width * width
+
+        def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            base = domain.variable(extent)
+            self.v.values[base] = i
+            step(of(base), None)
+            return []
+
+        if whole:
+            e.loop(e.index(0), e.index(whole), width, body)
+        if whole < extent:
+            step(Index(whole), e.lane_mask(extent - whole, width))
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def _write(self, others: Indices, positions: Val, shift: bool) -> None:
+        """Every wanted result at the sorted positions."""
+        e, v, width = self.e, self.v, self.native
+        kept = self.roots[0].output.shape[self.dim]  # top_k keeps the first ones
+
+        def step(base: Index, active: Val | None) -> None:
+            variable = v.fresh_var(width, is_lane=True)
+            start = v.scalar(base)
+            elem = "i64" if shift else "i32"
+            found = e.load(e.gep(positions, start, elem), elem, width, constant=False)
+            if shift:
+                found = e.binary("arith.andi", found, e.const("i64", 0xFFFFFFFF, width))
+            else:
+                found = e.cast("arith.extui", found, "i64")
+            if active is not None:  # the buffer is padded, but not with positions
+                found = e.select(active, found, e.const("i64", 0, width))
+            with v.vector(Lane(variable, width, active)):
+                source = self._place(others, v.runtime(found, 0, self.extent - 1))
+                target = self._place(others, base + of(variable))
+                for root, address in zip(self.roots, self.addresses, strict=True):
+                    value = self._value(root, source, found)
+                    narrowed = narrow(e, value, root.output)
+                    v.store(narrowed, address, linear(target, root.output.strides), narrowed.elem)
+
+        self._vectors(kept, width, step)
+
+    def _value(self, root: Root, source: Indices, position: Val) -> Val:
+        if self.node.op == "chlo.top_k" and root.node.result == 1:
+            return self.e.cast("arith.trunci", position, compute_elem(root.output))
+        return self.v.value(self.node.operands[root.node.result], source)
