@@ -1,0 +1,136 @@
+"""Adaptive pooling: windows of unequal length that cover the input evenly; and the gradients.
+
+In: [N, C, *spatial] or [C, *spatial] values. Out: equal windows by reshape or `reduce_window`,
+others by a gather at constant positions and a reduction. Invariant: means are summed in float32 for
+half precision, as in eager.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch_mlir import ir
+
+from neuron_compile.lowering import taps, winners
+from neuron_compile.lowering.builder import Builder
+from neuron_compile.lowering.registry import emits
+from neuron_compile.lowering.resample import apply_taps, take_at
+from neuron_compile.lowering.semantics import math_dtype
+
+aten = torch.ops.aten
+
+
+def _divide(b: Builder, x: ir.Value, dims: Sequence[int], windows: Sequence[taps.Taps]) -> ir.Value:
+    """x, indexed by the windows along `dims`, over the number of elements of each window."""
+    for dim, window in zip(dims, windows, strict=True):
+        counts = window.valid.sum(axis=1)
+        if len(set(counts.tolist())) == 1:
+            divisor = b.full_like(x, int(counts[0]))
+        else:
+            lengths = b.array(torch.from_numpy(counts).to(b.dtype(x)))
+            divisor = b.broadcast_in_dim(lengths, b.shape(x), [dim])
+        x = b.divide(x, divisor)
+    return x
+
+
+def _mean(b: Builder, x: ir.Value, rank: int) -> ir.Value:
+    dtype, out = b.dtype(x), b.result_shape()
+    if 0 in out:
+        return b.full(out, 0, dtype)
+    dims = range(len(out) - rank, len(out))
+    windows = [taps.windows(b.shape(x)[d], out[d]) for d in dims]
+    total = b.convert(x, math_dtype(dtype))
+    for dim, window in zip(dims, windows, strict=True):
+        total = apply_taps(b, total, dim, window)
+    return b.convert(_divide(b, total, dims, windows), dtype)
+
+
+def _mean_backward(b: Builder, grad: ir.Value, rank: int) -> ir.Value:
+    dtype, shape = b.dtype(grad), b.result_shape()
+    if 0 in b.shape(grad) or 0 in shape:
+        return b.full(shape, 0, dtype)
+    dims = range(len(shape) - rank, len(shape))
+    windows = [taps.windows(shape[d], b.shape(grad)[d]) for d in dims]
+    share = _divide(b, b.convert(grad, math_dtype(dtype)), dims, windows)
+    for dim, window in zip(dims, windows, strict=True):
+        share = apply_taps(b, share, dim, taps.transpose(window, shape[dim]))
+    return b.convert(share, dtype)
+
+
+@emits(aten._adaptive_avg_pool2d.default)
+def adaptive_avg_pool2d(b: Builder, x: ir.Value, output_size: Sequence[int]) -> ir.Value:
+    """Mean of each window."""
+    del output_size
+    return _mean(b, x, 2)
+
+
+@emits(aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool3d(b: Builder, x: ir.Value, output_size: Sequence[int]) -> ir.Value:
+    """Mean of each window."""
+    del output_size
+    return _mean(b, x, 3)
+
+
+@emits(aten._adaptive_avg_pool2d_backward.default)
+def adaptive_avg_pool2d_backward(b: Builder, grad: ir.Value, x: ir.Value) -> ir.Value:
+    """Gradient with respect to the input."""
+    del x
+    return _mean_backward(b, grad, 2)
+
+
+@emits(aten._adaptive_avg_pool3d_backward.default)
+def adaptive_avg_pool3d_backward(b: Builder, grad: ir.Value, x: ir.Value) -> ir.Value:
+    """Gradient with respect to the input."""
+    del x
+    return _mean_backward(b, grad, 3)
+
+
+def _max(b: Builder, x: ir.Value, rank: int) -> list[ir.Value]:
+    """Largest element of each window and its flat index within the spatial dimensions.
+
+    Short windows repeat their last element, which changes neither the largest nor its index.
+    """
+    shape, out, dtype = b.shape(x), b.result_shape(), b.dtype(x)
+    lead = len(shape) - rank
+    space = shape[lead:]
+    kind = winners.index_dtype(math.prod(space))
+    flat = b.reshape(b.iota([math.prod(space)], 0, kind), space)
+    where = b.broadcast_in_dim(flat, shape, range(lead, len(shape)))
+    reduced = []
+    # From the last dimension on, so that the positions of those before stay.
+    for dim in reversed(range(lead, len(shape))):
+        index = taps.windows(shape[dim], out[dim]).index
+        x, where = _windowed(b, x, dim, index), _windowed(b, where, dim, index)
+        reduced = [dim + 1, *(d + 1 for d in reduced)]
+    values, indices = b.reduce_many(
+        [x, where],
+        [b.scalar(winners.lowest(dtype), dtype), b.scalar(winners.beyond(kind), kind)],
+        reduced,
+        winners.winner(b, last_nan=True),
+    )
+    return [values, b.convert(indices, torch.int64)]
+
+
+def _windowed(b: Builder, x: ir.Value, dim: int, index: np.ndarray) -> ir.Value:
+    """Dimension `dim` becomes [windows, elements]."""
+    shape = b.shape(x)
+    if index.size == shape[dim]:
+        return b.reshape(x, [*shape[:dim], *index.shape, *shape[dim + 1 :]])
+    return take_at(b, x, dim, index)
+
+
+@emits(aten.adaptive_max_pool2d.default)
+def adaptive_max_pool2d(b: Builder, x: ir.Value, output_size: Sequence[int]) -> list[ir.Value]:
+    """Largest element of each window and its flat index."""
+    del output_size
+    return _max(b, x, 2)
+
+
+@emits(aten.adaptive_max_pool3d.default)
+def adaptive_max_pool3d(b: Builder, x: ir.Value, output_size: Sequence[int]) -> list[ir.Value]:
+    """Largest element of each window and its flat index."""
+    del output_size
+    return _max(b, x, 3)
