@@ -13,6 +13,7 @@ from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Group, Node
 from neuron_compile.neff.codegen.scan import direction_of, scan_kernels
 from neuron_compile.neff.codegen.scatter import scatter_kernels
+from neuron_compile.neff.codegen.select_and_scatter import select_and_scatter_kernels
 from neuron_compile.neff.codegen.sort import sort_kernels
 from neuron_compile.neff.codegen.workspace import Workspace, workspace_of
 from neuron_compile.neff.target import Target
@@ -22,6 +23,7 @@ Generator = Callable[[Node, Sequence[Root], Workspace], None]
 
 _GENERATORS: dict[str, Generator] = {
     "stablehlo.scatter": scatter_kernels,
+    "stablehlo.select_and_scatter": select_and_scatter_kernels,
     "stablehlo.sort": sort_kernels,
     "chlo.top_k": sort_kernels,
 }
