@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 from neuron_compile.passes.dot_dims import DotDims
 from neuron_compile.passes.graph import Graph, Node, Value
@@ -91,9 +93,8 @@ def split_merged_batch(graph: Graph, node: Node, dot: Dot) -> Dot | None:
     right = _split_of(dot.rhs, dims.rhs_batch[0])
     if left is None and right is None:
         return None
-    factors = left or right
-    assert factors is not None
-    if left is not None and right is not None and left != right:
+    factors = _coarser(left or right or (), right or left or ())
+    if factors is None:
         return None
     lhs = _with_split(graph, node, dot.lhs, dims.lhs_batch[0], factors)
     rhs = _with_split(graph, node, dot.rhs, dims.rhs_batch[0], factors)
@@ -127,6 +128,13 @@ def _split_of(value: Value, dim: int) -> tuple[int, ...] | None:
         return None
     factors = tuple(size for size in source[dim : dim + 1 + extra] if size != 1)
     return factors if len(factors) > 1 else None
+
+
+def _coarser(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Of two factorizations of one size, the one that the other refines; None if neither does."""
+    few, many = sorted((left, right), key=len)
+    products = set(accumulate(many, mul))
+    return few if products.issuperset(accumulate(few, mul)) else None
 
 
 def _with_split(

@@ -1,4 +1,4 @@
-"""A gather at known indices that walk straight through the rows is a slice, spread where it repeats.
+"""A gather at known indices that walk straight through the rows is a slice, spread by repeats.
 
 In: a gather and the array of its start indices. Out: slice, reshape and broadcast that give the
 same rows, or None. Invariant: no element is read that the gather would not read.

@@ -15,9 +15,9 @@ from neuron_compile.passes.graph import Node, Value
 from neuron_compile.passes.groups import Group, Groups
 from neuron_compile.passes.unit import GroupPlan, Unit
 
-# Last resort merges. A contraction's result that is stored anyway can be read by any kernel: its
-# readers first look for each other, then for a place in the epilogue. What feeds a contraction first
-# looks for a kernel that computes it on the way: a prologue may have to be computed again per tile.
+# Merges of last resort. A contraction's result that is stored anyway can be read by any kernel: its
+# readers first look for each other, then for a place in the epilogue. What feeds a contraction
+# first looks for a kernel that computes it on the way: a prologue may be computed once per tile.
 WEAK = 1 << 20
 
 

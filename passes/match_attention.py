@@ -52,17 +52,26 @@ def attention_ending_in(graph: Graph, second: Node) -> list[Node] | None:
     if not _rows_agree(first, members, second, weights):
         return None
     nodes = sorted(members | {first, second}, key=lambda node: node.order)
-    turned = _turned_result(graph, second)
-    return nodes if turned is None else [*nodes, turned]
+    return nodes + _tail(graph, second)
 
 
-def _turned_result(graph: Graph, second: Node) -> Node | None:
-    """The transpose that puts the heads beside each other: stored so, the next dot reads rows."""
-    users = second.result.users
-    if len(users) != 1 or users[0].name != "transpose" or second.result in graph.outputs:
-        return None
-    order = users[0].ints("permutation")
-    return users[0] if order[-1] == len(order) - 1 else None
+def _tail(graph: Graph, second: Node) -> list[Node]:
+    """What is done to the result on its way to memory: rounding, and putting heads side by side.
+
+    Stored so, the dot that follows reads rows.
+    """
+    tail: list[Node] = []
+    value = second.result
+    while len(value.users) == 1 and value not in graph.outputs:
+        user = value.users[0]
+        order = user.ints("permutation")
+        keeps_rows = user.name == "transpose" and order[-1] == len(order) - 1
+        rounds = user.name == "convert" and user.result.nbytes < value.nbytes
+        if not keeps_rows and not rounds:
+            break
+        tail.append(user)
+        value = user.result
+    return tail
 
 
 def _between(weights: Value) -> tuple[Node, set[Node]] | None:
