@@ -111,7 +111,8 @@ def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
         from neuron_compile.neff.build import build
         from neuron_compile.passes import run_pipeline
 
-        module = lower(job.graph).module
+        lowered = lower(job.graph)
+    module = lowered.module
     files.write("stablehlo", ".before.mlir", lambda: str(module))
     with counters.timed("passes"):
         portable = io.BytesIO()
@@ -125,6 +126,7 @@ def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
             name=job.name,
             provenance=provenance,
             portable=portable.getvalue(),
+            uses_random=lowered.uses_random,
         )
     files.write("neff", ".neff", lambda: data)
     counters.add("compiles")

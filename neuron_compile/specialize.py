@@ -16,9 +16,14 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 
 from neuron_compile.errors import LoweringError
+from neuron_compile.placement import user_line
 
 # Numbers that depend on a symbolic size, as they stand in a captured graph.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -152,12 +157,7 @@ def concrete_size(
                 bindings[symbolic.node.expr] = sympy.sympify(number)
     found = value.node.expr.xreplace(bindings)
     if not found.is_Integer:
-        raise LoweringError(
-            f"size {value} of an output depends on data",
-            why="a NEFF is made for concrete sizes, which are known only from the inputs' sizes",
-            remedy="leave torch._dynamo.config.capture_dynamic_output_shape_ops off, so that "
-            "the graph breaks",
-        )
+        raise _depends_on_data(f"size {value} of an output")
     return int(found)
 
 
@@ -203,4 +203,17 @@ def operator_attrgetter(graph: torch.fx.GraphModule, target: str) -> Any:
 def _evaluate(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     args = torch.fx.map_arg(node.args, values.__getitem__)
     kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
-    return node.target(*args, **kwargs)  # type: ignore[operator]
+    try:
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    except (DynamicOutputShapeException, DataDependentOutputException):
+        raise _depends_on_data(f"the result of {node.target}", user_line(node)) from None
+
+
+def _depends_on_data(what: str, where: str = "") -> LoweringError:
+    return LoweringError(
+        f"{what} depends on data",
+        where=where,
+        why="a NEFF is made for concrete sizes, which are known only from the inputs' sizes",
+        remedy="leave capture_dynamic_output_shape_ops and capture_scalar_outputs of "
+        "torch._dynamo.config off, so that the graph breaks there",
+    )

@@ -214,6 +214,7 @@ def test_graph_break_in_the_middle() -> None:
     torch.testing.assert_close(y, f(x))
     y.sum().backward()
     torch.testing.assert_close(x.grad, 2 * (2 * x).cos())
+    torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(f, backend="neuron", fullgraph=True)(x)
 

@@ -126,6 +126,18 @@ def test_a_shape_seen_before_is_not_compiled_again() -> None:  # T126
     assert neuron_compile.stats()["compiles"] == 0
 
 
+def test_size_that_depends_on_data_is_refused_by_name() -> None:
+    compiled = torch.compile(lambda x: x.nonzero() * 2, backend="neuron")
+    x = torch.arange(3.0)
+    assert torch.equal(compiled(x), x.nonzero() * 2)  # the graph breaks
+    torch._dynamo.reset()
+    with (
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        pytest.raises(neuron_compile.LoweringError, match=r"aten\.nonzero.* depends on data"),
+    ):
+        compiled(x)
+
+
 def test_other_options_do_not_share_graphs() -> None:  # T127
     def f(x):
         return x.exp()
