@@ -12,11 +12,13 @@ from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import loop_kernels
 from neuron_compile.neff.codegen.program import Group
 from neuron_compile.neff.codegen.split import needs_split, split_kernels
+from neuron_compile.neff.codegen.supported import check_supported
 from neuron_compile.neff.target import Target
 
 
 def generate(group: Group, target: Target) -> list[Kernel]:
     """Kernels that together compute all results of the group."""
+    check_supported(group)
     if needs_split(group):
         return split_kernels(group, group.name, target)
     if group.kind == "contract":

@@ -318,6 +318,58 @@ def _is_inf(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     return e.compare("oeq", e.abs(v[0]), e.const(v[0].elem, float("inf"), v[0].lanes))
 
 
+def _is_pos_inf(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+    return e.compare("oeq", v[0], e.const(v[0].elem, float("inf"), v[0].lanes))
+
+
+def _is_neg_inf(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+    return e.compare("oeq", v[0], e.const(v[0].elem, float("-inf"), v[0].lanes))
+
+
+def _round_away(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+    """To nearest, halves away from zero. `math.round` would become a call of libm."""
+    x = v[0]
+    whole = e.unary("math.trunc", x)
+    rest = e.abs(e.sub(x, whole))
+    one = e.binary("math.copysign", e.const(x.elem, 1.0, x.lanes), x)
+    away = e.compare("oge", rest, e.const(x.elem, 0.5, x.lanes))
+    return e.select(away, e.add(whole, one), whole)
+
+
+def _constant_like(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+    return e.const(compute_elem(node.tensor), node.attributes["value"])
+
+
+def _real_only(what: str) -> Rule:
+    """`real` and `imag` of a real number."""
+
+    def rule(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+        return v[0] if what == "real" else e.const(v[0].elem, 0.0, v[0].lanes)
+
+    return rule
+
+
+def _next_after(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+    """The neighbour of x towards y in x's own type: one step of the bits, as integers in total order."""
+    x, y = e.match(*v)
+    raw = narrow(e, x, node.tensor)
+    bits = bits_of(raw.elem)
+    elem = f"i{bits}"
+    pattern = e.bitcast(raw, elem)
+    one = e.const(elem, 1, x.lanes)
+    away = e.compare("ogt", e.abs(y), e.abs(x))
+    same_side = e.compare("oge", e.mul(e.binary("math.copysign", e.const(x.elem, 1.0), x), y), e.const(x.elem, 0.0))
+    outwards = e.binary("arith.andi", away, same_side)
+    stepped = e.select(outwards, e.add(pattern, one), e.sub(pattern, one))
+    sign = e.const(elem, 1 << (bits - 1), x.lanes)
+    smallest = e.select(e.compare("olt", y, e.const(y.elem, 0.0, y.lanes)), e.binary("arith.ori", sign, one), one)
+    is_zero = e.compare("oeq", x, e.const(x.elem, 0.0, x.lanes))
+    stepped = e.select(is_zero, smallest, stepped)
+    result = widen(e, e.bitcast(stepped, raw.elem), node.tensor)
+    result = e.select(e.compare("oeq", x, y), y, result)
+    return e.select(e.compare("uno", x, y), e.add(x, y), result)
+
+
 def _power(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     a, b = e.match(*v)
     return math_table.pow(e, a, b) if a.is_float else _integer_power(e, node, a, b)
@@ -373,7 +425,16 @@ RULES: dict[str, Rule] = {
     "stablehlo.round_nearest_even": _instruction("math.roundeven"),
     "stablehlo.sqrt": _instruction("math.sqrt"),
     "stablehlo.is_finite": _is_finite,
+    "stablehlo.round_nearest_afz": _round_away,
+    "stablehlo.real": _real_only("real"),
+    "stablehlo.imag": _real_only("imag"),
     "chlo.is_inf": _is_inf,
+    "chlo.is_pos_inf": _is_pos_inf,
+    "chlo.is_neg_inf": _is_neg_inf,
+    "chlo.square": lambda e, node, v: _multiply(e, node, (v[0], v[0])),
+    "chlo.constant_like": _constant_like,
+    "chlo.conj": _real_only("real"),
+    "chlo.next_after": _next_after,
     "stablehlo.power": _power,
     **{op: _unary(rule) for op, rule in math_table.UNARY.items()},
     **{

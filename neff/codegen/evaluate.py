@@ -284,7 +284,7 @@ class Evaluator:
         if view is not None:
             source = view(node, at)
             return self.value(source.operand, source.indices, mask)
-        handler = _HANDLERS.get(node.op)
+        handler = PULLED.get(node.op)
         if handler is None:
             raise CodegenError(f"{node.op} has no pull rule; it needs a kernel of its own")
         return handler(self, node, at, mask)
@@ -543,7 +543,7 @@ def _barrier(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
     return v.value(node.operands[node.result], at, mask)
 
 
-_HANDLERS = {
+PULLED = {
     "stablehlo.constant": _constant,
     "stablehlo.iota": _iota,
     "stablehlo.pad": _pad,
