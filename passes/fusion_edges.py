@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from neuron_compile.passes.cost import CHEAP_COST, MASK_COST, SPREAD
-from neuron_compile.passes.graph import BITS, Graph, Node, Value
+from neuron_compile.passes.graph import Graph, Node, Value, width
 from neuron_compile.passes.ops import ANCHORS, ELEMENTWISE, VIEWS, element_cost, is_pull
 from neuron_compile.passes.relations import Relation, compose, identity, relation
 
@@ -75,11 +75,6 @@ def is_small_constant(node: Node) -> bool:
         return True
     value = node.op.attributes["value"]
     return isinstance(value, ir.DenseElementsAttr) and value.is_splat
-
-
-def width(dtype: str) -> int:
-    """Bits of an element."""
-    return BITS.get(dtype) or int(dtype.lstrip("uif"))
 
 
 Root = tuple[Value, Relation]

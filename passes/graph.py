@@ -26,29 +26,26 @@ BITS = {
 }
 
 
+def width(dtype: str) -> int:
+    """Bits of an element in memory."""
+    return BITS.get(dtype) or int(dtype.lstrip("uif"))
+
+
+# Shape, dtype, number of elements and of bytes of a tensor type.
+_Kind = tuple[tuple[int, ...], str, int, int]
+
+
 class Value:
     """A static ranked tensor: an argument of `@main` (`node` is None) or a result of a node."""
 
-    __slots__ = ("dtype", "index", "ir", "node", "shape", "users")
+    __slots__ = ("dtype", "index", "ir", "nbytes", "node", "numel", "shape", "users")
 
-    def __init__(
-        self, value: ir.Value, shape: tuple[int, ...], dtype: str, node: Node | None, index: int
-    ) -> None:
+    def __init__(self, value: ir.Value, kind: _Kind, node: Node | None, index: int) -> None:
         self.ir = value
-        self.shape = shape
-        self.dtype = dtype
+        self.shape, self.dtype, self.numel, self.nbytes = kind
         self.node = node
         self.index = index
         self.users: list[Node] = []  # one entry per operand slot
-
-    @property
-    def numel(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        bits = BITS.get(self.dtype) or int(self.dtype.lstrip("uif"))
-        return prod(self.shape) * bits // 8
 
     def __repr__(self) -> str:
         origin = f"arg{self.index}" if self.node is None else f"{self.node.name}#{self.index}"
@@ -100,7 +97,7 @@ class Graph:
         self.module = module
         self.func = main_function(module)
         self.block = self.func.regions[0].blocks[0]
-        self._types: dict[ir.Type, tuple[tuple[int, ...], str]] = {}
+        self._types: dict[ir.Type, _Kind] = {}
         self._values: dict[ir.Value, Value] = {}
         self.args = [
             self._add_value(arg, None, index) for index, arg in enumerate(self.block.arguments)
@@ -121,9 +118,10 @@ class Graph:
         known = self._types.get(mlir_type)
         if known is None:
             tensor = ir.RankedTensorType(mlir_type)
-            known = (tuple(tensor.shape), str(tensor.element_type))
+            shape, dtype = tuple(tensor.shape), str(tensor.element_type)
+            known = (shape, dtype, prod(shape), prod(shape) * width(dtype) // 8)
             self._types[mlir_type] = known
-        made = Value(value, known[0], known[1], node, index)
+        made = Value(value, known, node, index)
         self._values[value] = made
         return made
 
@@ -225,27 +223,27 @@ class Graph:
             swept.append(node)
         self._pending = None
         self.nodes = swept
-        self.prune()
+        if changed:
+            self.prune()
         return changed
 
     def merge_equal(self) -> None:
         """Common subexpressions: of equal nodes without regions the first one stays."""
-        known: dict[tuple[object, ...], Node] = {}
+        known: dict[tuple[object, ...], list[Node]] = {}
+        changed = False
         for node in self.nodes:
-            if len(node.op.regions) or node.name == "rng":
+            result = node.results[0]
+            key = (node.name, result.shape, result.dtype, *map(id, node.operands))
+            alike = known.setdefault(key, [])
+            first = next((other for other in alike if _same_op(node.op, other.op)), None)
+            if first is None or node.name == "rng":
+                alike.append(node)
                 continue
-            attributes = node.op.attributes
-            key = (
-                node.name,
-                tuple(map(id, node.operands)),
-                tuple(result.ir.type for result in node.results),
-                tuple((name, attributes[name]) for name in attributes),
-            )
-            first = known.setdefault(key, node)
-            if first is not node:
-                for old, new in zip(node.results, first.results, strict=True):
-                    self.replace(old, new)
-        self.prune()
+            changed = True
+            for old, new in zip(node.results, first.results, strict=True):
+                self.replace(old, new)
+        if changed:
+            self.prune()
 
     def _unused(self, node: Node) -> bool:
         return not any(result.users or result in self.outputs for result in node.results)
@@ -255,7 +253,7 @@ class Graph:
         outputs = set(self.outputs)
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if any(result.users or result in outputs for result in node.results):
+            if node.results[0].users or any(r.users or r in outputs for r in node.results):
                 kept.append(node)
                 continue
             node.dead = True
@@ -267,6 +265,13 @@ class Graph:
         kept.reverse()
         self.nodes = kept
         self.renumber()
+
+
+def _same_op(a: ir.Operation, b: ir.Operation) -> bool:
+    """Whether two ops of one name, with the same operands, compute the same; False for regions."""
+    if len(a.regions) or dict(a.attributes) != dict(b.attributes):
+        return False
+    return [r.type for r in a.results] == [r.type for r in b.results]
 
 
 def main_function(module: ir.Module) -> ir.Operation:

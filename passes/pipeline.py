@@ -18,6 +18,7 @@ from neuron_compile.passes.fold_indices import fold_indices
 from neuron_compile.passes.fuse_groups import fuse_groups
 from neuron_compile.passes.match_attention import match_attention
 from neuron_compile.passes.outline import outline
+from neuron_compile.passes.rematerialize import rematerialize
 from neuron_compile.passes.schedule import schedule
 from neuron_compile.passes.separate_outputs import separate_outputs
 from neuron_compile.passes.simplify import simplify
@@ -47,6 +48,7 @@ PIPELINE = (
     Pass("match-attention", match_attention),
     Pass("separate-outputs", separate_outputs),
     Pass("fuse-groups", fuse_groups),
+    Pass("rematerialize", rematerialize),
     Pass("schedule", schedule),
     Pass("outline", outline),
 )
