@@ -166,12 +166,10 @@ def _row_position(root: Root, product: Contraction) -> int | None:
 class _AttentionKernel:
     """Writes the fused kernel."""
 
-    def __init__(
-        self, plan: _Plan, leaves: Mapping[Node, int], name: str, target: Target
-    ) -> None:
+    def __init__(self, plan: _Plan, leaves: Mapping[Node, int], name: str, target: Target) -> None:
         self.plan, self.name, self.target = plan, name, target
         self.lanes = target.vector_bytes // 4
-        self.e = Emitter(self.lanes, frozenset(target.features))
+        self.e = Emitter(self.lanes, frozenset((target.isa, *target.features)))
         self.v = Evaluator(
             self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
         )

@@ -109,9 +109,7 @@ class _Contract:
             *kernels_of(after, stored, f"{self.name}_after", self.target),
         ]
 
-    def _product(
-        self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]
-    ) -> list[Kernel]:
+    def _product(self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]) -> list[Kernel]:
         """The product itself, after packing B where that is a kernel of its own."""
         gemm = GemmKernel(c, fused, self.leaves, self.name, self.target)
         if not gemm.packs_ahead():
@@ -194,9 +192,7 @@ def reads_in_place(c: Contraction, leaves: Mapping[Node, int], target: Target) -
     return leaf.tensor.signless == _computed_elem(c)
 
 
-def _leaf_below(
-    top: Node, at: Indices, leaves: Mapping[Node, int]
-) -> tuple[Node | None, Indices]:
+def _leaf_below(top: Node, at: Indices, leaves: Mapping[Node, int]) -> tuple[Node | None, Indices]:
     """The materialised tensor seen through views, and the index in it."""
     while top not in leaves:
         if top.op not in PERMUTATIONS:
@@ -204,5 +200,3 @@ def _leaf_below(
         source = PERMUTATIONS[top.op](top, at)
         top, at = source.operand, source.indices
     return top, at
-
-

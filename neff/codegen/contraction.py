@@ -73,7 +73,9 @@ def contraction_of(
     `operands` replaces the node's operands by others of the same shape, e.g. by copies in memory.
     """
     spec = spec_of(node if operands is None else replace(node, operands=operands))
-    return _dot(node, spec, swap) if node.op == "stablehlo.dot_general" else _convolution(node, spec)
+    return (
+        _dot(node, spec, swap) if node.op == "stablehlo.dot_general" else _convolution(node, spec)
+    )
 
 
 def _dot(node: Node, spec: Spec, swap: bool) -> Contraction:
@@ -83,17 +85,33 @@ def _dot(node: Node, spec: Spec, swap: bool) -> Contraction:
     left, right = node.shape[batch : batch + lhs], node.shape[batch + lhs :]
     if swap:
         return Contraction(
-            node, node.shape[:batch], right, left, spec.extents, lambda b, m, n: (*b, *n, *m), False, spec
+            node,
+            node.shape[:batch],
+            right,
+            left,
+            spec.extents,
+            lambda b, m, n: (*b, *n, *m),
+            False,
+            spec,
         )
     return Contraction(
-        node, node.shape[:batch], left, right, spec.extents, lambda b, m, n: (*b, *m, *n), True, spec
+        node,
+        node.shape[:batch],
+        left,
+        right,
+        spec.extents,
+        lambda b, m, n: (*b, *m, *n),
+        True,
+        spec,
     )
 
 
 def _convolution(node: Node, spec: Spec) -> Contraction:
     """Rows are output features (A: the weights), columns are positions (B: windows of the data)."""
     layout = node.attributes["dimension_numbers"]["out"]
-    groups = node.attributes.get("feature_group_count", 1) * node.attributes.get("batch_group_count", 1)
+    groups = node.attributes.get("feature_group_count", 1) * node.attributes.get(
+        "batch_group_count", 1
+    )
     f, b = layout.index("f"), layout.index("b")
     spatial = [layout.index(str(i)) for i in range(len(layout) - 2)]
     features = node.shape[f] // groups

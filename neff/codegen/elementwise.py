@@ -7,7 +7,6 @@ inside a kernel; they are rounded where StableHLO converts and where they are st
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import math_table
@@ -288,7 +287,11 @@ def _reduce_precision(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     if bits_of(elem) >= bits_of(value.elem):
         return value
     through = Tensor(node.shape, elem, node.tensor.strides)
-    rounded = round_to(e, value, through) if elem in NARROW_FLOATS else e.cast("arith.truncf", value, elem)
+    rounded = (
+        round_to(e, value, through)
+        if elem in NARROW_FLOATS
+        else e.cast("arith.truncf", value, elem)
+    )
     return e.cast("arith.extf", rounded, value.elem) if rounded.elem != value.elem else rounded
 
 
@@ -358,11 +361,15 @@ def _next_after(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     pattern = e.bitcast(raw, elem)
     one = e.const(elem, 1, x.lanes)
     away = e.compare("ogt", e.abs(y), e.abs(x))
-    same_side = e.compare("oge", e.mul(e.binary("math.copysign", e.const(x.elem, 1.0), x), y), e.const(x.elem, 0.0))
+    same_side = e.compare(
+        "oge", e.mul(e.binary("math.copysign", e.const(x.elem, 1.0), x), y), e.const(x.elem, 0.0)
+    )
     outwards = e.binary("arith.andi", away, same_side)
     stepped = e.select(outwards, e.add(pattern, one), e.sub(pattern, one))
     sign = e.const(elem, 1 << (bits - 1), x.lanes)
-    smallest = e.select(e.compare("olt", y, e.const(y.elem, 0.0, y.lanes)), e.binary("arith.ori", sign, one), one)
+    smallest = e.select(
+        e.compare("olt", y, e.const(y.elem, 0.0, y.lanes)), e.binary("arith.ori", sign, one), one
+    )
     is_zero = e.compare("oeq", x, e.const(x.elem, 0.0, x.lanes))
     stepped = e.select(is_zero, smallest, stepped)
     result = widen(e, e.bitcast(stepped, raw.elem), node.tensor)

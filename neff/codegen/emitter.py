@@ -160,7 +160,7 @@ class Emitter:
             self._constant_lines.append(f"{known.name} = {text}")
         return known
 
-    def const(self, elem: str, value: float | int | bool, lanes: int = 0) -> Val:
+    def const(self, elem: str, value: float | bool, lanes: int = 0) -> Val:
         """A scalar or splat constant."""
         if elem in FLOAT_BITS:
             literal = float_literal(elem, float(value))

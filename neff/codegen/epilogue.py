@@ -22,7 +22,9 @@ class Inverse:
 
     node: Node
     indices: Indices
-    digits: tuple[tuple[Var, int], ...]  # variables of `indices` with their weight in the linear index
+    digits: tuple[
+        tuple[Var, int], ...
+    ]  # variables of `indices` with their weight in the linear index
 
     def root_at(self, at: Indices) -> Indices:
         flat = linear(at, contiguous_strides(self.node.shape))

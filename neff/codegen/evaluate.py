@@ -220,7 +220,7 @@ class Evaluator:
         lanes = self.lane.lanes if self.lane and self.varies(c.index) else 0
         elem = (
             "i32"
-            if lanes and -(1 << 31) < c.index.bounds[0] and c.index.bounds[1] < 1 << 31
+            if lanes and c.index.bounds[0] > -(1 << 31) and c.index.bounds[1] < 1 << 31
             else "i64"
         )
         value = self._sum(c.index, lanes, elem)
@@ -318,7 +318,7 @@ class Evaluator:
         """Load at an element offset whose legal values are [0, span)."""
         e = self.e
         low, high = offset.bounds
-        safe = 0 <= low and high < span
+        safe = low >= 0 and high < span
         if not self.varies(offset):
             if not safe:
                 offset = offset.bounded(0, span - 1)

@@ -104,7 +104,7 @@ class GemmKernel:
         self.paired = is_paired(c, target)
         self.tile = tile_shape(c, target)
         self.width = self.tile.vectors * self.lanes
-        self.e = Emitter(self.lanes, frozenset(target.features))
+        self.e = Emitter(self.lanes, frozenset((target.isa, *target.features)))
         self.v = Evaluator(
             self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
         )
@@ -134,7 +134,8 @@ class GemmKernel:
 
     def packs_ahead(self) -> bool:
         """Whether B is packed by a kernel of its own: A is too large to stay in the cache while
-        all panels pass, so rows are taken in chunks and each panel is read once per chunk."""
+        all panels pass, so rows are taken in chunks and each panel is read once per chunk.
+        """
         c = self.c
         large = c.m * c.k * 4 > CHUNK_BYTES and c.m >= 16 * self.tile.rows
         return large or self.panel_elements * bits_of(self._panel_elem) // 8 > PANEL_BYTES
@@ -204,7 +205,9 @@ class GemmKernel:
     def _work(self) -> float:
         per_nanosecond = 2.5 * self.lanes * (2 if self.paired else 1) * 2
         c = self.c
-        return prod(c.batch) * (c.m * c.n * c.k / per_nanosecond + c.n * c.k * 0.1 + c.m * c.n * 0.2)
+        return prod(c.batch) * (
+            c.m * c.n * c.k / per_nanosecond + c.n * c.k * 0.1 + c.m * c.n * 0.2
+        )
 
     def _chunks(self, *, ahead: bool) -> int:
         """Parts of the rows: what fits the cache, or more where too few panels share the work."""
@@ -268,7 +271,9 @@ class GemmKernel:
             else:
                 e.when(e.compare("eq", self.v.scalar(chunk), e.index(chunks - 1)), last)
 
-    def _tile(self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None) -> None:
+    def _tile(
+        self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None
+    ) -> None:
         sums = self._multiply(batch, row, rows)
         e = self.e
         for i, total in enumerate(sums):
@@ -317,7 +322,9 @@ class GemmKernel:
             def per_vector(j: Val, _: tuple[Val, ...]) -> list[Val]:
                 part = domain.variable(self.width)
                 v.values[part] = j
-                self._vector(batch, row + of(inner), of(inner), first, of(part), self._mask(j, columns))
+                self._vector(
+                    batch, row + of(inner), of(inner), first, of(part), self._mask(j, columns)
+                )
                 return []
 
             limit = e.index(self.width) if columns is None else columns
@@ -333,7 +340,13 @@ class GemmKernel:
         return e.compare("slt", e.lane_ids(self.lanes), e.splat(e.sub(columns, j), self.lanes))
 
     def _vector(
-        self, batch: Indices, row: Index, inner: Index, first: Index, part: Index, active: Val | None
+        self,
+        batch: Indices,
+        row: Index,
+        inner: Index,
+        first: Index,
+        part: Index,
+        active: Val | None,
     ) -> None:
         v, c = self.v, self.c
         variable = v.fresh_var(self.lanes, is_lane=True)

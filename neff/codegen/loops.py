@@ -124,9 +124,7 @@ def _row_place(root: Root, found: Trace, is_leaf: Callable[[Node], bool]) -> Ind
 class _NestEmitter:
     """Chooses the loops of one nest and writes its kernel."""
 
-    def __init__(
-        self, nest: Nest, leaves: Mapping[Node, int], name: str, target: Target
-    ) -> None:
+    def __init__(self, nest: Nest, leaves: Mapping[Node, int], name: str, target: Target) -> None:
         self.nest, self.leaves, self.name, self.target = nest, leaves, name, target
         is_leaf = leaves.__contains__
         self.nodes = list(postorder(tuple(r.node for r in nest.roots), is_leaf))
@@ -195,8 +193,10 @@ class _NestEmitter:
     # -- the kernel ------------------------------------------------------------------------------
 
     def kernel(self) -> Kernel:
-        e = self.e = Emitter(self.native, frozenset(self.target.features))
-        bases = {p: e.pointer_argument("%ptrs", i) for p, i in self.leaves.items() if p in self.nodes}
+        e = self.e = Emitter(self.native, frozenset((self.target.isa, *self.target.features)))
+        bases = {
+            p: e.pointer_argument("%ptrs", i) for p, i in self.leaves.items() if p in self.nodes
+        }
         self.results = {r.number: e.pointer_argument("%ptrs", r.number) for r in self.nest.roots}
         self.v = Evaluator(e, bases)
         self.rows_plan = plan_rows([r.node for r in self.nest.roots], self.leaves.__contains__)

@@ -80,7 +80,9 @@ class Packer:
         self.v, self.c, self.layout, self.computed = v, c, layout, computed
         self.leaf = leaf_of(v, c)
 
-    def pack(self, panel: Val, batch: Indices, first: Index, width: int, active: Val | None) -> None:
+    def pack(
+        self, panel: Val, batch: Indices, first: Index, width: int, active: Val | None
+    ) -> None:
         """Fill `panel` for columns `first` .. `first + width`; lanes outside `active` become zero."""
         leaf = self.leaf
         straight = leaf is not None and leaf.step == 1 and leaf.column not in (0, 1)
@@ -94,11 +96,18 @@ class Packer:
         same = compute_elem(self.leaf.node.tensor) == self.layout.elem or self.layout.paired
         block = self.layout.lanes * (2 if self.layout.paired else 1)
         wanted = "bf16" if self.layout.paired else self.layout.elem
-        return same and self.c.k >= block and self.leaf.node.elem == wanted and wanted in ("f32", "bf16")
+        return (
+            same
+            and self.c.k >= block
+            and self.leaf.node.elem == wanted
+            and wanted in ("f32", "bf16")
+        )
 
     # -- general ---------------------------------------------------------------------------------
 
-    def _pulled(self, panel: Val, batch: Indices, first: Index, width: int, active: Val | None) -> None:
+    def _pulled(
+        self, panel: Val, batch: Indices, first: Index, width: int, active: Val | None
+    ) -> None:
         """Loop over k dimension by dimension; the lanes run along the columns."""
         v, c, lanes = self.v, self.c, self.layout.lanes
         column = domain.variable(c.n)
@@ -127,7 +136,15 @@ class Packer:
             def columns(j: Val, _: tuple[Val, ...]) -> list[Val]:
                 start = Var(f"n{j.name}", width)
                 v.values[start] = j
-                self._store(panel, batch, first + of(start), of(start), space.indices, flat, self._mask(j, active))
+                self._store(
+                    panel,
+                    batch,
+                    first + of(start),
+                    of(start),
+                    space.indices,
+                    flat,
+                    self._mask(j, active),
+                )
                 return []
 
             e.loop(e.index(0), e.index(width), lanes, columns)
@@ -143,7 +160,14 @@ class Packer:
         return e.compare("slt", e.lane_ids(lanes), left)
 
     def _store(
-        self, panel: Val, batch: Indices, column: Index, place: Index, k: Indices, flat: Index, active: Val | None
+        self,
+        panel: Val,
+        batch: Indices,
+        column: Index,
+        place: Index,
+        k: Indices,
+        flat: Index,
+        active: Val | None,
     ) -> None:
         v, layout = self.v, self.layout
         variable = v.fresh_var(layout.lanes, is_lane=True)
@@ -153,7 +177,9 @@ class Packer:
                 value = v.e.const(layout.elem, 0, layout.lanes)
             else:
                 value, condition = v.from_source(source, None)
-                value = convert(v.e, v.e.splat(value, layout.lanes), source.operand.tensor, self.computed)
+                value = convert(
+                    v.e, v.e.splat(value, layout.lanes), source.operand.tensor, self.computed
+                )
                 keep = v.e.both(condition, active)
                 if keep is not None:
                     value = v.e.select(keep, value, v.e.const(value.elem, 0, value.lanes))
@@ -177,14 +203,17 @@ class Packer:
         leaf = self.leaf
         assert leaf is not None
         source = c.b_source(batch, first, tuple(Index(0) for _ in c.reduced))
-        offset = linear(self._leaf_indices(source.operand, source.indices), leaf.node.tensor.strides)
+        offset = linear(
+            self._leaf_indices(source.operand, source.indices), leaf.node.tensor.strides
+        )
         base = e.gep(v.bases[leaf.node], v.scalar(offset), leaf.node.elem)
         word = "i32" if layout.paired else "f32"
 
         def tile(j: Val, k: Val) -> None:
             corner = e.gep(base, e.add(e.mul(j, e.index(leaf.column)), k), leaf.node.elem)
             rows = [
-                e.load(e.gep(corner, i * leaf.column, leaf.node.elem), word, lanes) for i in range(lanes)
+                e.load(e.gep(corner, i * leaf.column, leaf.node.elem), word, lanes)
+                for i in range(lanes)
             ]
             target = e.add(e.mul(k, e.index(layout.columns)), e.mul(j, e.index(per_word)))
             out = e.gep(panel, target, "i16" if layout.paired else layout.elem)

@@ -93,7 +93,9 @@ class Group:
         return postorder(self.results)
 
 
-def postorder(roots: tuple[Node, ...], is_leaf: Callable[[Node], bool] = lambda _: False) -> Iterator[Node]:
+def postorder(
+    roots: tuple[Node, ...], is_leaf: Callable[[Node], bool] = lambda _: False
+) -> Iterator[Node]:
     """Every node below `roots` once, operands first; nothing below a leaf."""
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]

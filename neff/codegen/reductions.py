@@ -363,7 +363,7 @@ def _computed(node: Node, elem: str) -> Any:
     return Tensor(node.shape, elem if not node.tensor.unsigned else node.elem, node.tensor.strides)
 
 
-def _is_constant(node: Node, value: float | int) -> bool:
+def _is_constant(node: Node, value: float) -> bool:
     if node.op != "stablehlo.constant":
         return False
     found = np.asarray(node.attributes["value"]).reshape(-1)

@@ -13,7 +13,9 @@ from neuron_compile.neff.codegen.emitter import Val
 from neuron_compile.neff.codegen.evaluate import Evaluator
 from neuron_compile.neff.codegen.index import Index, of
 
-UNROLL = 4  # steps of k per loop iteration: hides the loop, keeps the code inside the micro-op cache
+UNROLL = (
+    4  # steps of k per loop iteration: hides the loop, keeps the code inside the micro-op cache
+)
 
 
 class TileProduct:
@@ -101,9 +103,7 @@ class TileProduct:
     def _multiply_add(self, a: Val, b: Val, total: Val) -> Val:
         e = self.e
         if self.paired:
-            return e.intrinsic(
-                "llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes
-            )
+            return e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes)
         if self.elem == "i1":
             return e.binary("arith.ori", total, e.binary("arith.andi", a, b))
         if total.is_float:

@@ -12,9 +12,15 @@ SUM = "applies stablehlo.add across dimensions = [2]"
 MAX = "applies stablehlo.maximum across dimensions = [2]"
 
 
-def attention(b: int, q: int, k: int, d: int, *, causal: bool = False, statistics: bool = False) -> str:
+def attention(
+    b: int, q: int, k: int, d: int, *, causal: bool = False, statistics: bool = False
+) -> str:
     """Batched [b, q, d] x [b, k, d] x [b, k, d], scaled, with a softmax over the keys."""
-    query, key, out = f"tensor<{b}x{q}x{d}xf32>", f"tensor<{b}x{k}x{d}xf32>", f"tensor<{b}x{q}x{d}xf32>"
+    query, key, out = (
+        f"tensor<{b}x{q}x{d}xf32>",
+        f"tensor<{b}x{k}x{d}xf32>",
+        f"tensor<{b}x{q}x{d}xf32>",
+    )
     s, r, m = f"tensor<{b}x{q}x{k}xf32>", f"tensor<{b}x{q}xf32>", f"tensor<{b}x{q}x{k}xi1>"
     i = f"tensor<{b}x{q}x{k}xi64>"
     mask = f"""  %i = stablehlo.iota dim = 1 : {i}

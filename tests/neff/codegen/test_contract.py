@@ -87,7 +87,9 @@ def test_prologues_and_epilogues(body: str, target: Target) -> None:
     check(body, "contract", target=target, tolerance=1e-4)
 
 
-def convolution(data: str, weights: str, result: str, attributes: str, counts: tuple[int, int] = (1, 1)) -> str:
+def convolution(
+    data: str, weights: str, result: str, attributes: str, counts: tuple[int, int] = (1, 1)
+) -> str:
     x, w, r = (f"tensor<{s}xf32>" for s in (data, weights, result))
     return f"""(%x: {x}, %w: {w}) -> ({r}) {{
   %r = stablehlo.convolution(%x, %w) {attributes} {{batch_group_count = {counts[0]} : i64, feature_group_count = {counts[1]} : i64}} : ({x}, {w}) -> {r}
