@@ -242,5 +242,6 @@ def _rewire(clone: ir.Operation, node: Node, inside: dict[ir.Value, ir.Value]) -
 def _drop_grouped(graph: Graph, plans: list[GroupPlan]) -> None:
     grouped = {node for plan in plans for node in plan.nodes}
     for node in reversed(graph.nodes):
-        if node in grouped or not any(value.users for value in node.results):
+        # What is in no group is a constant of `@main`, or was left without readers.
+        if node in grouped or node.name != "constant" or not any(v.users for v in node.results):
             node.op.erase()
