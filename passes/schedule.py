@@ -63,6 +63,7 @@ def ordered(graph: Graph, plans: list[GroupPlan]) -> list[GroupPlan]:
             number
             for node in plans[best].nodes
             for v in node.results
+            if home[v] == best  # other groups may hold a copy
             for number in readers.get(v, ())
         }
         for number in sorted(following):
