@@ -34,19 +34,19 @@ class ElementwiseOps(BuilderCore):
     # ---- arithmetic --------------------------------------------------------------------------
 
     def add(self, x: Value, y: Value) -> Value:
-        """X + y; integers wrap; booleans or."""
+        """x + y; integers wrap; booleans or."""
         return self.binary("stablehlo.add", x, y)
 
     def subtract(self, x: Value, y: Value) -> Value:
-        """X - y; integers wrap."""
+        """x - y; integers wrap."""
         return self.binary("stablehlo.subtract", x, y)
 
     def multiply(self, x: Value, y: Value) -> Value:
-        """X * y; integers wrap; booleans and."""
+        """x * y; integers wrap; booleans and."""
         return self.binary("stablehlo.multiply", x, y)
 
     def divide(self, x: Value, y: Value) -> Value:
-        """X / y; integers truncate towards zero, undefined for y == 0."""
+        """x / y; integers truncate towards zero, undefined for y == 0."""
         return self.binary("stablehlo.divide", x, y)
 
     def remainder(self, x: Value, y: Value) -> Value:
@@ -54,7 +54,7 @@ class ElementwiseOps(BuilderCore):
         return self.binary("stablehlo.remainder", x, y)
 
     def power(self, x: Value, y: Value) -> Value:
-        """X ** y, elementwise; integers by repeated multiplication."""
+        """x ** y, elementwise; integers by repeated multiplication."""
         return self.binary("stablehlo.power", x, y)
 
     def maximum(self, x: Value, y: Value) -> Value:
@@ -101,15 +101,15 @@ class ElementwiseOps(BuilderCore):
         return self.unary("stablehlo.not", x)
 
     def shift_left(self, x: Value, y: Value) -> Value:
-        """X << y; 0 when y is out of range."""
+        """x << y; 0 when y is out of range."""
         return self.binary("stablehlo.shift_left", x, y)
 
     def shift_right_arithmetic(self, x: Value, y: Value) -> Value:
-        """X >> y, filling with the sign bit."""
+        """x >> y, filling with the sign bit."""
         return self.binary("stablehlo.shift_right_arithmetic", x, y)
 
     def shift_right_logical(self, x: Value, y: Value) -> Value:
-        """X >> y, filling with zeros."""
+        """x >> y, filling with zeros."""
         return self.binary("stablehlo.shift_right_logical", x, y)
 
     # ---- functions of a float ----------------------------------------------------------------
@@ -196,7 +196,7 @@ class ElementwiseOps(BuilderCore):
         return self.op1("stablehlo.is_finite", [x], self.types.tensor(self.shape(x), torch.bool))
 
     def select(self, predicate: Value, x: Value, y: Value) -> Value:
-        """X where the predicate (0-d or of the same shape) holds, else y."""
+        """x where the predicate (0-d or of the same shape) holds, else y."""
         return self.op1("stablehlo.select", [predicate, x, y], x.type)
 
     def convert(self, x: Value, dtype: torch.dtype) -> Value:

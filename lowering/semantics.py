@@ -117,9 +117,9 @@ def operand(b: Builder, value: Operand, shape: Sequence[int], dtype: torch.dtype
 
 
 def compute_dtype(b: Builder, operands: Sequence[Operand], result: torch.dtype) -> torch.dtype:
-    """In which dtype to do arithmetic whose result is `result`.
+    """In which dtype to do products and quotients whose result is `result`.
 
-    Eager's kernels for 16-bit floats take a scalar operand (Python or 0-d) at full precision, so
+    Eager's kernels for 16-bit floats take a scalar factor (Python or 0-d) at full precision, so
     where rounding it first would show, compute in float32.
     """
     if result not in REDUCED_FLOATS:

@@ -54,7 +54,7 @@ def threshold_backward(b: Builder, grad: Value, x: Value, threshold: Scalar) -> 
 
 @emits(aten.threshold.default)
 def threshold(b: Builder, x: Value, threshold: Scalar, value: Scalar) -> Value:
-    """X where x > threshold (or NaN), else value."""
+    """x where x > threshold (or NaN), else value."""
     off = b.compare(x, b.full_like(x, threshold), "LE")
     return b.select(off, b.full_like(x, value), x)
 
@@ -126,7 +126,7 @@ def gelu_backward(b: Builder, grad: Value, x: Value, *, approximate: str = "none
 
 @emits(aten.silu.default)
 def silu(b: Builder, x: Value) -> Value:
-    """X * sigmoid(x)."""
+    """x * sigmoid(x)."""
     return _computed(b, lambda x: b.multiply(x, b.logistic(x)), x)
 
 
@@ -202,7 +202,7 @@ def softplus_backward(b: Builder, grad: Value, x: Value, beta: Scalar, threshold
 
 @emits(aten.mish.default)
 def mish(b: Builder, x: Value) -> Value:
-    """X * tanh(log1p(exp(x)))."""
+    """x * tanh(log1p(exp(x)))."""
     return _computed(b, lambda x: b.multiply(x, b.tanh(b.log1p(b.exp(x)))), x)
 
 
@@ -214,7 +214,7 @@ def hardsigmoid(b: Builder, x: Value) -> Value:
 
 @emits(aten.hardswish.default)
 def hardswish(b: Builder, x: Value) -> Value:
-    """X * min(max(x + 3, 0), 6) / 6."""
+    """x * min(max(x + 3, 0), 6) / 6."""
     return _computed(b, lambda x: _six_th(b, b.multiply(x, _ramp6(b, x))), x)
 
 
@@ -251,7 +251,7 @@ def elu(
 
 @emits(aten.leaky_relu.default)
 def leaky_relu(b: Builder, x: Value, negative_slope: Scalar = 0.01) -> Value:
-    """X above 0, negative_slope * x below."""
+    """x above 0, negative_slope * x below."""
 
     def combine(x: Value) -> Value:
         return b.select(

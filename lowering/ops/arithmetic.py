@@ -20,9 +20,8 @@ Value = ir.Value
 
 
 def _scaled(b: Builder, x: Operand, y: Operand, alpha: Scalar, *, subtract: bool) -> Value:
-    dtype = sem.compute_dtype(b, [x, y, alpha], b.result_dtype())
-    if alpha != 1:
-        dtype = sem.math_dtype(dtype)
+    # Unlike products, eager's sums of 16-bit floats round a scalar operand first.
+    dtype = b.result_dtype() if alpha == 1 else sem.math_dtype(b.result_dtype())
 
     def combine(x: Value, y: Value) -> Value:
         if alpha != 1:
@@ -34,13 +33,13 @@ def _scaled(b: Builder, x: Operand, y: Operand, alpha: Scalar, *, subtract: bool
 
 @emits(aten.add.Tensor, aten.add.Scalar)
 def add(b: Builder, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
-    """X + alpha * y."""
+    """x + alpha * y."""
     return _scaled(b, x, y, alpha, subtract=False)
 
 
 @emits(aten.sub.Tensor, aten.sub.Scalar)
 def sub(b: Builder, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
-    """X - alpha * y."""
+    """x - alpha * y."""
     return _scaled(b, x, y, alpha, subtract=True)
 
 
@@ -52,7 +51,7 @@ def rsub(b: Builder, x: Operand, y: Operand, alpha: Scalar = 1) -> Value:
 
 @emits(aten.mul.Tensor, aten.mul.Scalar)
 def mul(b: Builder, x: Operand, y: Operand) -> Value:
-    """X * y."""
+    """x * y."""
     return sem.elementwise(b, b.multiply, x, y)
 
 
@@ -156,7 +155,7 @@ def clamp_max(b: Builder, x: Operand, high: Operand) -> Value:
 
 @emits(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def power(b: Builder, x: Operand, y: Operand) -> Value:
-    """X ** y."""
+    """x ** y."""
     dtype = sem.math_dtype(b.result_dtype())
     if is_integer(dtype):
         return sem.elementwise(b, lambda p, q: _integer_power(b, p, q), x, y, compute=dtype)
@@ -179,7 +178,7 @@ def _integer_power(b: Builder, x: Value, y: Value) -> Value:
 
 @emits(aten.pow.Tensor_Scalar)
 def power_scalar(b: Builder, x: Value, exponent: Scalar) -> Value:
-    """X ** exponent; small exponents without a pow, as eager's kernel has it."""
+    """x ** exponent; small exponents without a pow, as eager's kernel has it."""
     dtype = sem.math_dtype(b.result_dtype())
     special = None if isinstance(exponent, complex) else _small_power(b, exponent, dtype)
     if special is None:
@@ -209,7 +208,7 @@ def _small_power(b: Builder, exponent: float, dtype: torch.dtype):
 
 @emits(aten.addcmul.default)
 def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> Value:
-    """X + value * y * z."""
+    """x + value * y * z."""
 
     def combine(x: Value, y: Value, z: Value) -> Value:
         product = (
@@ -222,7 +221,7 @@ def addcmul(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> V
 
 @emits(aten.addcdiv.default)
 def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> Value:
-    """X + value * y / z."""
+    """x + value * y / z."""
 
     def combine(x: Value, y: Value, z: Value) -> Value:
         scaled = y if value == 1 else b.multiply(b.full_like(y, value), y)
@@ -248,7 +247,7 @@ def lerp(b: Builder, start: Value, end: Value, weight: Operand) -> Value:
 
 @emits(aten.where.self)
 def where(b: Builder, condition: Value, x: Operand, y: Operand) -> Value:
-    """X where the condition holds, else y."""
+    """x where the condition holds, else y."""
     shape, dtype = b.result_shape(), b.result_dtype()
     predicate = sem.operand(b, condition, shape, torch.bool)
     return b.select(predicate, sem.operand(b, x, shape, dtype), sem.operand(b, y, shape, dtype))

@@ -20,13 +20,13 @@ Value = ir.Value
 
 @emits(aten._to_copy.default)
 def to_copy(b: Builder, x: Value, *, dtype: torch.dtype | None = None) -> Value:
-    """X in another dtype; layout and device do not concern the values."""
+    """x in another dtype; layout and device do not concern the values."""
     return sem.convert_like_eager(b, x, b.result_dtype())
 
 
 @emits(prims.convert_element_type.default)
 def convert_element_type(b: Builder, x: Value, dtype: torch.dtype) -> Value:
-    """X in another dtype."""
+    """x in another dtype."""
     return sem.convert_like_eager(b, x, dtype)
 
 

@@ -25,37 +25,37 @@ def _compare(b: Builder, x: Operand, y: Operand, direction: str) -> Value:
 
 @emits(aten.eq.Tensor, aten.eq.Scalar)
 def eq(b: Builder, x: Operand, y: Operand) -> Value:
-    """X == y."""
+    """x == y."""
     return _compare(b, x, y, "EQ")
 
 
 @emits(aten.ne.Tensor, aten.ne.Scalar)
 def ne(b: Builder, x: Operand, y: Operand) -> Value:
-    """X != y; true for NaN."""
+    """x != y; true for NaN."""
     return _compare(b, x, y, "NE")
 
 
 @emits(aten.lt.Tensor, aten.lt.Scalar)
 def lt(b: Builder, x: Operand, y: Operand) -> Value:
-    """X < y."""
+    """x < y."""
     return _compare(b, x, y, "LT")
 
 
 @emits(aten.le.Tensor, aten.le.Scalar)
 def le(b: Builder, x: Operand, y: Operand) -> Value:
-    """X <= y."""
+    """x <= y."""
     return _compare(b, x, y, "LE")
 
 
 @emits(aten.gt.Tensor, aten.gt.Scalar)
 def gt(b: Builder, x: Operand, y: Operand) -> Value:
-    """X > y."""
+    """x > y."""
     return _compare(b, x, y, "GT")
 
 
 @emits(aten.ge.Tensor, aten.ge.Scalar)
 def ge(b: Builder, x: Operand, y: Operand) -> Value:
-    """X >= y."""
+    """x >= y."""
     return _compare(b, x, y, "GE")
 
 
@@ -85,19 +85,19 @@ def logical_not(b: Builder, x: Value) -> Value:
 
 @emits(aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor)
 def bitwise_and(b: Builder, x: Operand, y: Operand) -> Value:
-    """X & y."""
+    """x & y."""
     return sem.elementwise(b, b.and_, x, y)
 
 
 @emits(aten.bitwise_or.Tensor, aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor)
 def bitwise_or(b: Builder, x: Operand, y: Operand) -> Value:
-    """X | y."""
+    """x | y."""
     return sem.elementwise(b, b.or_, x, y)
 
 
 @emits(aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
 def bitwise_xor(b: Builder, x: Operand, y: Operand) -> Value:
-    """X ^ y."""
+    """x ^ y."""
     return sem.elementwise(b, b.xor, x, y)
 
 
@@ -115,7 +115,7 @@ def bitwise_not(b: Builder, x: Value) -> Value:
     aten.__lshift__.Tensor,
 )
 def bitwise_left_shift(b: Builder, x: Operand, y: Operand) -> Value:
-    """X << y; 0 when y is negative or not below the width."""
+    """x << y; 0 when y is negative or not below the width."""
     return sem.elementwise(b, b.shift_left, x, y)
 
 
@@ -127,7 +127,7 @@ def bitwise_left_shift(b: Builder, x: Operand, y: Operand) -> Value:
     aten.__rshift__.Tensor,
 )
 def bitwise_right_shift(b: Builder, x: Operand, y: Operand) -> Value:
-    """X >> y, arithmetic for signed dtypes; all sign bits when y is out of range."""
+    """x >> y, arithmetic for signed dtypes; all sign bits when y is out of range."""
     unsigned = b.result_dtype() in sem.UNSIGNED
     return sem.elementwise(b, b.shift_right_logical if unsigned else b.shift_right_arithmetic, x, y)
 

@@ -19,7 +19,7 @@ Value = ir.Value
 
 
 def product(b: Builder, x: Value, y: Value, *, batch: int = 0) -> Value:
-    """X @ y over matrices with `batch` leading batch dimensions, in the accumulation dtype."""
+    """x @ y over matrices with `batch` leading batch dimensions, in the accumulation dtype."""
     lead = list(range(batch))
     dtype = sem.math_dtype(b.dtype(x))
     return b.dot_general(x, y, batch=(lead, lead), contract=([batch + 1], [batch]), dtype=dtype)

@@ -104,7 +104,7 @@ def layer_norm_backward(
 def rms_norm(
     b: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None, eps: float | None
 ) -> list[Value]:
-    """X * rsqrt(mean(x * x) + eps) * weight; and the reciprocal root."""
+    """x * rsqrt(mean(x * x) + eps) * weight; and the reciprocal root."""
     shape, wide = b.shape(x), _wide(b, x)
     dims = list(range(len(shape) - len(normalized_shape), len(shape)))
     least = torch.finfo(b.dtype(x)).eps if eps is None else eps

@@ -80,7 +80,7 @@ def sum_dims(
 
 
 def _unrounded(b: Builder, x: Value, converted: Value) -> Value:
-    """X itself if it is a 16-bit float, else what `dtype=` made of it before accumulation."""
+    """x itself if it is a 16-bit float, else what `dtype=` made of it before accumulation."""
     return x if b.dtype(x) in sem.REDUCED_FLOATS else converted
 
 

@@ -247,7 +247,7 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Value:
-    """X with x[start:end:step] replaced by the source."""
+    """x with x[start:end:step] replaced by the source."""
     shape = b.shape(x)
     dim = _dim(dim, len(shape))
     low, high = _slice_bounds(shape[dim], start, end)
@@ -260,7 +260,7 @@ def slice_scatter(
 
 
 def _overwrite(b: Builder, x: Value, source: Value, dim: int, low: int, step: int) -> Value:
-    """X with `source` at low, low + step, ... of `dim`: by concatenation, or padding and a mask."""
+    """x with `source` at low, low + step, ... of `dim`: by concatenation, or padding and a mask."""
     shape = b.shape(x)
     count, size = b.shape(source)[dim], shape[dim]
     if step == 1:
@@ -278,7 +278,7 @@ def _overwrite(b: Builder, x: Value, source: Value, dim: int, low: int, step: in
 
 @emits(aten.select_scatter.default)
 def select_scatter(b: Builder, x: Value, source: Value, dim: int, index: int) -> Value:
-    """X with one index of one dimension replaced by the source."""
+    """x with one index of one dimension replaced by the source."""
     shape = b.shape(x)
     dim = _dim(dim, len(shape))
     at = index + shape[dim] if index < 0 else index

@@ -60,7 +60,7 @@ def safe_softmax(b: Builder, x: Value, dim: int, dtype: torch.dtype | None = Non
 
 @emits(aten._log_softmax.default)
 def log_softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
-    """X - max - log(sum(exp(x - max)))."""
+    """x - max - log(sum(exp(x - max)))."""
     wide, dims = _wide(b, x), _dims(b, x, dim)
     shape = b.shape(x)
     shifted = b.subtract(wide, keep(b, max_over(b, wide, dims), dims, shape))

@@ -148,7 +148,7 @@ def trunc(b: Builder, x: Value) -> Value:
 
 @emits(aten.frac.default)
 def frac(b: Builder, x: Value) -> Value:
-    """X - trunc(x)."""
+    """x - trunc(x)."""
     return b.subtract(x, sem.truncate(b, x))
 
 
