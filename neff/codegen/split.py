@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from neuron_compile.neff.codegen.contract import product_kernels
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
+from neuron_compile.neff.codegen.macs import CONTRACTIONS
 from neuron_compile.neff.codegen.program import Group, Node
 from neuron_compile.neff.codegen.scan import direction_of, scan_kernels
 from neuron_compile.neff.codegen.scatter import scatter_kernels
@@ -17,6 +19,8 @@ from neuron_compile.neff.codegen.select_and_scatter import select_and_scatter_ke
 from neuron_compile.neff.codegen.sort import sort_kernels
 from neuron_compile.neff.codegen.workspace import Workspace, workspace_of
 from neuron_compile.neff.target import Target
+
+PROLOGUE_OPS = 8  # a product reads its operands several times
 
 # Makes the kernels of one operation: (one of its results, where to store each, workspace).
 Generator = Callable[[Node, Sequence[Root], Workspace], None]
@@ -37,7 +41,10 @@ def generator_of(node: Node) -> Generator | None:
 
 
 def needs_split(group: Group) -> bool:
-    return any(generator_of(n) is not None for n in group.nodes())
+    """Whether pulling alone will not do. Two products pulled through each other would take forever."""
+    if any(generator_of(n) is not None for n in group.nodes()):
+        return True
+    return group.kind != "attention" and sum(n.op in CONTRACTIONS for n in group.nodes()) > 1
 
 
 def split_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
@@ -45,7 +52,7 @@ def split_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
     work = workspace_of(group, name, target)
     by_operation: dict[int, list[Node]] = {}
     for node in group.nodes():
-        if generator_of(node) is not None:
+        if node.op in CONTRACTIONS or generator_of(node) is not None:
             by_operation.setdefault(node.operation, []).append(node)
     for nodes in by_operation.values():
         _make(nodes, work)
@@ -55,13 +62,19 @@ def split_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
 
 def _make(nodes: Sequence[Node], work: Workspace) -> None:
     """Kernels of one operation, whose results `nodes` are used."""
-    generator = generator_of(nodes[0])
-    assert generator is not None
+    generator = generator_of(nodes[0]) or _product_kernels
     roots = [_place(node, work) for node in nodes]
     if roots[0].output.size:
         generator(nodes[0], roots, work)
     for root in roots:
         work.leaves[root.node] = root.number
+
+
+def _product_kernels(node: Node, roots: Sequence[Root], work: Workspace) -> None:
+    for operand in node.operands:
+        work.make_readable(operand, PROLOGUE_OPS)
+    name = work.next_name()
+    work.kernels += product_kernels(node, roots, work.leaves, work.scratch, name, work.target)
 
 
 def _place(node: Node, work: Workspace) -> Root:
