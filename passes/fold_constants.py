@@ -44,7 +44,7 @@ def foldable(graph: Graph) -> tuple[set[Node], set[Node]]:
     uniform: set[Node] = set()
     small: set[Node] = set()
     for node in graph.nodes:
-        if len(node.results) != 1 or node.captures or _is_complex(node):
+        if len(node.results) != 1 or node.captures or _ends_the_interpreter(node):
             continue
         producers = [operand.node for operand in node.operands]
         known = all(producer is not None for producer in producers)
@@ -70,9 +70,9 @@ def foldable(graph: Graph) -> tuple[set[Node], set[Node]]:
     return uniform, small
 
 
-def _is_complex(node: Node) -> bool:
-    """The interpreter ends the process on complex numbers."""
-    return "complex" in node.result.dtype or any("complex" in v.dtype for v in node.operands)
+def _ends_the_interpreter(node: Node) -> bool:
+    """On complex numbers and empty tensors it ends the process."""
+    return any("complex" in v.dtype or not v.numel for v in (*node.operands, *node.results))
 
 
 def _is_wanted(node: Node, uniform: set[Node], small: set[Node], graph: Graph) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from neuron_compile.passes.cost import CHEAP_COST, MASK_COST, SPREAD
-from neuron_compile.passes.graph import Graph, Node, Value, width
+from neuron_compile.passes.graph import Graph, Node, Value, constant_text, width
 from neuron_compile.passes.ops import ANCHORS, ELEMENTWISE, VIEWS, element_cost, is_pull
 from neuron_compile.passes.relations import Relation, compose, identity, relation
 
@@ -73,6 +73,8 @@ def is_small_constant(node: Node) -> bool:
     """Whether a constant is repeated in the groups that read it instead of passed to them."""
     if node.result.numel <= SMALL_CONSTANT:
         return True
+    if "complex" in node.result.dtype:
+        return "dense<(" in constant_text(node.op)
     value = node.op.attributes["value"]
     return isinstance(value, ir.DenseElementsAttr) and value.is_splat
 
@@ -119,6 +121,7 @@ class EdgeBuilder:
         self.roots: dict[Value, list[Root]] = {}
         self.cost: dict[Value, int] = {}
         self.lone_operands: set[Value] = set()
+        self.anchor_operands: set[Value] = set()
 
     def build(self) -> Edges:
         anchored: dict[Node, str] = {}
@@ -128,6 +131,7 @@ class EdgeBuilder:
                 anchored[node] = kind
                 if kind in ("single", "sort", "scan"):
                     self.lone_operands.update(node.operands)
+                self._mark_anchor_operands(node)
         heavy = []
         reads: dict[Node, list[Edge]] = {}
         readers: dict[Value, list[Node]] = {}
@@ -144,6 +148,18 @@ class EdgeBuilder:
                 if not listed or listed[-1] is not node:
                     listed.append(node)
         return Edges(heavy, self.free, reads, readers, anchored)
+
+    def _mark_anchor_operands(self, anchor: Node) -> None:
+        """What an anchor reads through views and converts: not the place for more instructions."""
+        stack = list(anchor.operands)
+        while stack:
+            value = stack.pop()
+            if value in self.anchor_operands:
+                continue
+            self.anchor_operands.add(value)
+            node = value.node
+            if node is not None and (node.name in VIEWS or node.name == "convert"):
+                stack.append(node.operands[0])
 
     def _try_free(self, node: Node) -> bool:
         if len(node.results) != 1 or node.result in self.outputs:
@@ -162,7 +178,9 @@ class EdgeBuilder:
             cost = self._cost(node)
             if cost <= MASK_COST:
                 roots = self._roots(node)
-                if is_widening(node) or _is_cheaper_than_its_bytes(value, roots, cost):
+                anchored = bool(roots) and value in self.anchor_operands
+                cheap = not anchored and _is_cheaper_than_its_bytes(value, roots, cost)
+                if is_widening(node) or cheap:
                     return self._set_free(node, roots, cost)
         return False
 

@@ -13,6 +13,8 @@ from neuron_compile.passes.graph import Graph, Node, Value
 from neuron_compile.passes.ops import REDUCTIONS, WINDOWS, element_cost
 from neuron_compile.passes.unit import GroupPlan
 
+MANY_READERS = 8
+
 
 class Group:
     """Heavy nodes that will be one kernel."""
@@ -102,16 +104,21 @@ class Groups:
                     yield other
 
     def neighbours(self, group: Group) -> list[Group]:
-        """Producers, consumers and groups that read an input of `group`, each once, in order."""
+        """Producers, consumers and groups that read an input of `group`, each once, in order.
+
+        Inputs with many readers (tables and masks of all layers) do not make neighbours: there
+        would be a pair for every two layers, and nearly all of them would make a cycle.
+        """
         readers, owner = self.edges.readers, self.owner
         found = {other.number: other for other in self.successors(group)}
         for value in group.inputs:
             if value.node in owner:
                 producer = owner[value.node]
                 found[producer.number] = producer
-            for reader in readers[value]:
-                other = owner[reader]
-                found[other.number] = other
+            if len(readers[value]) <= MANY_READERS:
+                for reader in readers[value]:
+                    other = owner[reader]
+                    found[other.number] = other
         found.pop(group.number, None)
         return [found[number] for number in sorted(found)]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from neuron_compile.passes.graph import Graph, Node, Value
+from neuron_compile.passes.graph import Graph, Node, Value, attributes_of
 from neuron_compile.passes.unit import GroupPlan, Unit
 
 STRIDES = "neuron.strides"
@@ -145,8 +145,7 @@ def structural_key(plan: GroupPlan, ports: Ports, strides: dict[Value, ir.Attrib
 
 
 def _attributes(op: ir.Operation) -> Hashable:
-    attributes = op.attributes
-    return tuple((name, attributes[name]) for name in attributes)
+    return tuple(attributes_of(op).items())
 
 
 def _regions_key(op: ir.Operation, outer: dict[ir.Value, int]) -> Hashable:

@@ -33,7 +33,7 @@ def i64s(numbers: Sequence[int]) -> ir.Attribute:
 def splat_value(value: Value) -> int | float | None:
     """The one number a splat constant holds; None for anything else."""
     node = value.node
-    if node is None or node.name != "constant":
+    if node is None or node.name != "constant" or "complex" in value.dtype:
         return None
     attribute = node.op.attributes["value"]
     if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:

@@ -32,7 +32,8 @@ _NUMPY = {
 def evaluate(module: ir.Module, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Runs `@main`. Each array has the dtype and shape of its argument (bf16: uint16 bits).
 
-    Raises MLIRError where the interpreter refuses an op.
+    Raises MLIRError where the interpreter refuses an op. Empty tensors, `dot` and
+    `rng_bit_generator` end the process inside LLVM: do not pass such modules.
     """
     with module.context, ir.Location.unknown():
         clone = ir.Module.parse(module.operation.get_asm(print_generic_op_form=True))

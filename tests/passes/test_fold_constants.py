@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from torch_mlir import ir
+
+from neuron_compile.passes import run_pipeline
 from neuron_compile.passes.fold_constants import fold_constants
-from tests.passes.checks import apply, ops
+from neuron_compile.passes.unit import Unit
+from tests import oracle
+from tests.passes.checks import apply, check_contract, ops
 
 
 def test_uniform_values_are_splats() -> None:
@@ -77,3 +82,22 @@ func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   return %2, %3 : tensor<4xf32>, tensor<4xf32>
 }"""
     assert ops(apply(text, fold_constants)) == ["add", "add"]
+
+
+def test_empty_and_complex_constants_are_left_alone() -> None:
+    """The interpreter would end the process."""
+    module = oracle.parse("""
+func.func @main() -> (tensor<2xf32>, tensor<complex<f32>>) {
+  %e = stablehlo.constant dense<> : tensor<0xf32>
+  %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %c = stablehlo.constant dense<(1.0, 2.0)> : tensor<complex<f32>>
+  %0 = stablehlo.concatenate %e, %a, dim = 0 : (tensor<0xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %1 = stablehlo.add %c, %c : tensor<complex<f32>>
+  return %0, %1 : tensor<2xf32>, tensor<complex<f32>>
+}""")
+    with module.context, ir.Location.unknown():
+        unit = Unit(module)
+        fold_constants(unit)
+    assert ops(unit) == ["concatenate", "add"]
+    run_pipeline(module)
+    check_contract(module)

@@ -129,3 +129,17 @@ func.func @main(%p: tensor<i1>, %x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<
     (function,) = functions(module).values()
     assert ir.StringAttr(function.attributes["neuron.kind"]).value == "single"
     assert len(function.regions[0].blocks[0].arguments) == 3
+
+
+def test_complex_constants_tell_groups_apart() -> None:
+    text = """
+func.func @main(%x: tensor<32xcomplex<f32>>, %y: tensor<32xcomplex<f32>>)
+    -> (tensor<32xcomplex<f32>>, tensor<32xcomplex<f32>>) {
+  %a = stablehlo.constant dense<(1.0, 2.0)> : tensor<32xcomplex<f32>>
+  %b = stablehlo.constant dense<(OTHER, 2.0)> : tensor<32xcomplex<f32>>
+  %0 = stablehlo.multiply %x, %a : tensor<32xcomplex<f32>>
+  %1 = stablehlo.multiply %y, %b : tensor<32xcomplex<f32>>
+  return %0, %1 : tensor<32xcomplex<f32>>, tensor<32xcomplex<f32>>
+}"""
+    assert len(functions(compile_groups(text.replace("OTHER", "3.0")))) == 2
+    assert len(functions(compile_groups(text.replace("OTHER", "1.0")))) == 1
