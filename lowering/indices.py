@@ -40,6 +40,8 @@ def wrap_negative(b: Builder, index: ir.Value, size: int) -> ir.Value:
 def take_along(b: Builder, x: ir.Value, dim: int, index: ir.Value) -> ir.Value:
     """x[.., index[.., i, ..], ..] at [.., i, ..]; `index` may be shorter in other dimensions."""
     shape = list(b.shape(index))
+    if 0 in shape:
+        return b.full(shape, 0, b.dtype(x))
     limits = [b.shape(x)[d] if d == dim else n for d, n in enumerate(shape)]
     others = [d for d in range(len(shape)) if d != dim]
     return b.gather(
@@ -58,7 +60,7 @@ def take_along(b: Builder, x: ir.Value, dim: int, index: ir.Value) -> ir.Value:
 def put_along(
     b: Builder, x: ir.Value, dim: int, index: ir.Value, update: ir.Value, combine: Combine
 ) -> ir.Value:
-    """X with combine(old, update[.., i, ..]) at [.., index[.., i, ..], ..].
+    """x with combine(old, update[.., i, ..]) at [.., index[.., i, ..], ..].
 
     `update` has the shape of `index`; other dimensions of both may be shorter than those of `x`.
     Anything but `replace` is accumulated in float32 for half precision.
@@ -131,9 +133,12 @@ def accumulate(
 
 
 def take_rows(b: Builder, x: ir.Value, dim: int, index: ir.Value) -> ir.Value:
-    """X with dimension `dim` replaced by the dimensions of `index`."""
+    """x with dimension `dim` replaced by the dimensions of `index`."""
     shape = b.shape(x)
     count = b.rank(index)
+    result = [*shape[:dim], *b.shape(index), *shape[dim + 1 :]]
+    if 0 in result:
+        return b.full(result, 0, b.dtype(x))
     offset = [d if d < dim else d + count - 1 for d in range(len(shape)) if d != dim]
     return b.gather(
         x,
@@ -149,7 +154,7 @@ def take_rows(b: Builder, x: ir.Value, dim: int, index: ir.Value) -> ir.Value:
 def put_rows(
     b: Builder, x: ir.Value, dim: int, index: ir.Value, update: ir.Value, combine: Combine
 ) -> ir.Value:
-    """X with combine(old, update) at the slices `index` of `dim`.
+    """x with combine(old, update) at the slices `index` of `dim`.
 
     `update` has the shape of `x` with dimension `dim` replaced by the dimensions of `index`.
     """
@@ -197,10 +202,12 @@ def point_shape(
 
 
 def take_points(b: Builder, x: ir.Value, dims: Sequence[int], vectors: ir.Value) -> ir.Value:
-    """X at index vectors [*points, len(dims)], the rest of the dimensions whole."""
+    """x at index vectors [*points, len(dims)], the rest of the dimensions whole."""
     shape = b.shape(x)
     points = b.shape(vectors)[:-1]
-    _, window = point_shape(b, x, dims, points)
+    result, window = point_shape(b, x, dims, points)
+    if 0 in result:
+        return b.full(result, 0, b.dtype(x))
     return b.gather(
         x,
         vectors,
@@ -220,7 +227,7 @@ def put_points(
     update: ir.Value,
     combine: Combine,
 ) -> ir.Value:
-    """X with combine(old, update) at index vectors; `update` has the shape `take_points` gives."""
+    """x with combine(old, update) at index vectors; `update` has the shape `take_points` gives."""
     if 0 in b.shape(update):
         return x
     points = b.shape(vectors)[:-1]

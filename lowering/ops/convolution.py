@@ -74,7 +74,7 @@ def convolution(
     if transposed:
         out = _spread(b, x, weight, geometry, b.result_shape()[2:])
     else:
-        out = _correlate(b, x, weight, geometry)
+        out = _correlate(b, x, weight, geometry, b.result_shape()[2:])
     if bias is not None:
         # In the wide type: eager too rounds once, after the bias.
         wide = b.convert(bias, b.dtype(out))
@@ -82,14 +82,21 @@ def convolution(
     return b.convert(out, b.result_dtype())
 
 
-def _correlate(b: Builder, x: ir.Value, weight: ir.Value, g: Geometry) -> ir.Value:
-    """The convolution of neural networks; result in the accumulation dtype."""
-    size = b.shape(x)[2:]
-    kernel = b.shape(weight)[2:]
-    out = [
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(size, kernel, g.stride, g.padding, g.dilation, strict=True)
-    ]
+def _correlate(
+    b: Builder, x: ir.Value, weight: ir.Value, g: Geometry, out: Sequence[int]
+) -> ir.Value:
+    """The convolution of neural networks, of spatial size `out`; in the accumulation dtype.
+
+    As the gradient of a transposed convolution it may be smaller than what fits: then the last
+    rows of x, made by the output padding, take no part.
+    """
+    padding = []
+    for n, m, k, s, p, d in zip(
+        b.shape(x)[2:], out, b.shape(weight)[2:], g.stride, g.padding, g.dilation, strict=True
+    ):
+        reach = d * (k - 1) + 1
+        fits = (n + 2 * p - reach) // s + 1
+        padding.append((p, p if fits == m else (m - 1) * s + reach - n - p))
     numbers = b.conv_dimension_numbers("bf" + g.digits, "oi" + g.digits, "bf" + g.digits)
     return b.convolution(
         x,
@@ -97,7 +104,7 @@ def _correlate(b: Builder, x: ir.Value, weight: ir.Value, g: Geometry) -> ir.Val
         _sum_type(b, [b.shape(x)[0], b.shape(weight)[0], *out], x),
         dimension_numbers=numbers,
         strides=g.stride,
-        padding=[(p, p) for p in g.padding],
+        padding=padding,
         lhs_dilation=g.ones,
         rhs_dilation=g.dilation,
         feature_group_count=g.groups,
@@ -196,7 +203,7 @@ def convolution_backward(
     grads: list[ir.Value | None] = [None, None, None]
     if output_mask[0]:
         if transposed:
-            grad_x = _correlate(b, grad, weight, g)
+            grad_x = _correlate(b, grad, weight, g, b.shape(x)[2:])
         else:
             grad_x = _spread(b, grad, weight, g, b.shape(x)[2:])
         grads[0] = b.convert(grad_x, dtype)

@@ -89,7 +89,7 @@ def embedding_dense_backward(
 def gather(
     b: Builder, x: ir.Value, dim: int, index: ir.Value, *, sparse_grad: bool = False
 ) -> ir.Value:
-    """X at index along `dim`, the other coordinates those of the result."""
+    """x at index along `dim`, the other coordinates those of the result."""
     del sparse_grad
     if b.rank(x) == 0 or b.rank(index) == 0:
         flat = [b.reshape(v, b.shape(v) or [1]) for v in (x, index)]
@@ -163,8 +163,6 @@ def index(b: Builder, x: ir.Value, indices: Sequence[ir.Value | None]) -> ir.Val
     if not given:
         return x
     dims, tensors = [dim for dim, _ in given], [index for _, index in given]
-    if 0 in b.result_shape():
-        return b.full(b.result_shape(), 0, b.dtype(x))
     return take_points(b, x, dims, _vectors(b, x, dims, tensors))
 
 
@@ -176,7 +174,7 @@ def index_put(
     values: ir.Value,
     accumulate: bool = False,
 ) -> ir.Value:
-    """X with x[indices] = values, or += values: then repeated indices add up (T078)."""
+    """x with x[indices] = values, or += values: then repeated indices add up (T078)."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if not given:
         fresh = b.broadcast_to(values, b.shape(x))
@@ -208,5 +206,5 @@ def _put_masked(
 
 
 def _drop_leading_ones(b: Builder, x: ir.Value, rank: int) -> ir.Value:
-    """X with at most `rank` dimensions; those dropped have size 1."""
+    """x with at most `rank` dimensions; those dropped have size 1."""
     return b.reshape(x, b.shape(x)[max(0, b.rank(x) - rank) :])

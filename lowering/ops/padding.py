@@ -29,9 +29,10 @@ def _per_dim(rank: int, padding: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def _pad(b: Builder, x: ir.Value, padding: Sequence[int], extend: _Along) -> ir.Value:
     for dim, low, high in _per_dim(b.rank(x), padding):
+        x = extend(b, x, dim, max(0, low), max(0, high))
+        # Cropped afterwards: what is cut off is mirrored all the same.
         size = b.shape(x)[dim]
         x = b.slice_in_dim(x, dim, max(0, -low), size - max(0, -high))
-        x = extend(b, x, dim, max(0, low), max(0, high))
     return x
 
 
@@ -40,10 +41,10 @@ def _pad_backward(b: Builder, grad: ir.Value, padding: Sequence[int], fold: _Alo
     grad = b.convert(grad, math_dtype(dtype))
     zero = b.scalar(0, b.dtype(grad))
     for dim, low, high in _per_dim(b.rank(grad), padding):
-        grad = fold(b, grad, dim, max(0, low), max(0, high))
         before, after = [0] * b.rank(grad), [0] * b.rank(grad)
         before[dim], after[dim] = max(0, -low), max(0, -high)
         grad = b.pad(grad, zero, before, after)
+        grad = fold(b, grad, dim, max(0, low), max(0, high))
     return b.convert(grad, dtype)
 
 

@@ -47,7 +47,7 @@ def put_bits_in_place(module: ir.Module, state: tuple[int, int]) -> list[tuple[i
         bits = words(state[0], start, count)
         if wide:
             bits = bits.view(np.uint64)
-        with ir.InsertionPoint(op):
+        with ir.InsertionPoint(op), op.operation.location:
             value = ir.DenseElementsAttr.get(bits, signless=False, shape=list(type_.shape))
             constant = ir.Operation.create(
                 "stablehlo.constant", results=[type_], attributes={"value": value}

@@ -17,13 +17,11 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from torch_mlir import ir
-from torch_mlir._mlir_libs import _stablehlo
-from torch_mlir.passmanager import PassManager
 
 from neuron_compile.lowering import Lowered, decomposition_table, lower
+from neuron_compile.lowering.element_types import TypeTable
 from tests.lowering.philox import put_bits_in_place
-
-_stablehlo.register_stablehlo_passes()
+from tests.oracle import evaluate
 
 
 def graph_of(
@@ -57,18 +55,15 @@ def interpret(
     lowered: Lowered, tensors: Sequence[torch.Tensor], state: tuple[int, int] = (1, 2)
 ) -> list[torch.Tensor]:
     """Run `@main` in StableHLO's reference interpreter; `state` is the random key and counter."""
-    module = lowered.module
     if lowered.uses_random:
         tensors = [*tensors, torch.tensor(state, dtype=torch.uint64)]
-    with module.context, ir.Location.unknown():
-        _stablehlo.register_interpreter_dialect(module.context)
-        PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(
-            module.operation
-        )
-        put_bits_in_place(module, state)
-        meant = _return_carriers(module)
-        results = _stablehlo.eval_module(module, [_attribute(t) for t in tensors])
-        return _tensors(results, meant)
+    with lowered.module.context, ir.Location.unknown():
+        put_bits_in_place(lowered.module, state)
+        main = lowered.module.body.operations[0]
+        types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
+        dtypes = [TypeTable().describe(type_)[1] for type_ in types]
+    arrays = evaluate(lowered.module, [_array(tensor) for tensor in tensors])
+    return [_tensor(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
 
 
 def run(
@@ -118,87 +113,11 @@ def compare(
         )
 
 
-def _attribute(tensor: torch.Tensor) -> ir.Attribute:
+def _array(tensor: torch.Tensor) -> np.ndarray:
     dense = tensor.detach().contiguous()
-    if dense.dtype is torch.bool:
-        return ir.DenseElementsAttr.get(
-            dense.numpy(), type=ir.IntegerType.get_signless(1), shape=list(dense.shape)
-        )
-    if dense.dtype is torch.bfloat16:
-        return ir.DenseElementsAttr.get(
-            dense.view(torch.int16).numpy(), type=ir.BF16Type.get(), shape=list(dense.shape)
-        )
-    unsigned = dense.dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-    return ir.DenseElementsAttr.get(dense.numpy(), signless=not unsigned)
+    return (dense.view(torch.uint16) if dense.dtype is torch.bfloat16 else dense).numpy()
 
 
-_Meant = tuple[torch.dtype, tuple[int, ...]]
-
-
-def _return_carriers(module: ir.Module) -> list[_Meant]:
-    """Let `@main` return what NumPy can read; gives the dtypes and shapes meant.
-
-    bfloat16 goes as its bits, bool as bytes, complex as two results.
-    """
-    main = module.body.operations[0]
-    block = main.regions[0].blocks[0]
-    terminator = list(block.operations)[-1]
-    meant, returned = [], []
-    with ir.InsertionPoint(terminator):
-        for value in terminator.operands:
-            ranked = ir.RankedTensorType(value.type)
-            dtype = _DTYPES[str(ranked.element_type)]
-            meant.append((dtype, tuple(ranked.shape)))
-            for name, element in _CARRIERS.get(dtype, ()):
-                type_ = ir.RankedTensorType.get(ranked.shape, ir.Type.parse(element))
-                op = ir.Operation.create(name, results=[type_], operands=[value])
-                returned.append(op.result)
-            if dtype not in _CARRIERS:
-                returned.append(value)
-        ir.Operation.create("func.return", operands=returned)
-    terminator.erase()
-    signature = ir.FunctionType.get(
-        [argument.type for argument in block.arguments], [value.type for value in returned]
-    )
-    main.attributes["function_type"] = ir.TypeAttr.get(signature)
-    main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({})] * len(returned))
-    return meant
-
-
-_CARRIERS = {
-    torch.bfloat16: [("stablehlo.bitcast_convert", "i16")],
-    torch.bool: [("stablehlo.convert", "ui8")],
-    torch.complex64: [("stablehlo.real", "f32"), ("stablehlo.imag", "f32")],
-    torch.complex128: [("stablehlo.real", "f64"), ("stablehlo.imag", "f64")],
-}
-
-
-def _tensors(attributes: Sequence[ir.Attribute], meant: Sequence[_Meant]) -> list[torch.Tensor]:
-    rest = iter(attributes)
-    tensors = []
-    for dtype, shape in meant:
-        count = 2 if dtype.is_complex else 1
-        parts = [torch.from_numpy(np.array(next(rest)).reshape(shape)) for _ in range(count)]
-        tensor = torch.complex(*parts) if dtype.is_complex else parts[0]
-        if dtype is torch.bfloat16:
-            tensor = tensor.view(torch.bfloat16)
-        tensors.append(tensor.to(torch.bool) if dtype is torch.bool else tensor)
-    return tensors
-
-
-_DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i1": torch.bool,
-    "ui8": torch.uint8,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "ui32": torch.uint32,
-    "ui64": torch.uint64,
-    "complex<f32>": torch.complex64,
-    "complex<f64>": torch.complex128,
-}
+def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    return tensor.view(torch.bfloat16) if dtype is torch.bfloat16 else tensor.to(dtype)
