@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+# Imported for its effect: without it, the bindings take 20 times as long for each op.
+import neuron_compile.passes.dialects  # noqa: F401
 from neuron_compile.passes.canonicalize import canonicalize
 from neuron_compile.passes.canonicalize_contractions import canonicalize_contractions
 from neuron_compile.passes.fold_constants import fold_constants

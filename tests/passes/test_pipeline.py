@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from torch_mlir import ir
 
 from neuron_compile.passes import PIPELINE, run_pipeline
 from tests import oracle
 from tests.passes.checks import calls, check_contract, compile_groups, kinds
-from tests.passes.programs import rms_norm
+from tests.passes.programs import attention, rms_norm
+from tests.source_tree import ROOT
 
 
 def test_naive_rms_norm_is_one_loop() -> None:
@@ -96,3 +100,24 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %0#1 : tensor<4xf32>
 }""")
     assert kinds(module) == ["loop", "single"]
+
+
+def test_the_result_depends_on_the_module_only() -> None:
+    """Not on addresses: equal modules must give equal NEFFs."""
+    texts = []
+    for _ in range(3):
+        module = oracle.parse(attention(causal=True, mask="add", safe=True, lse=True))
+        run_pipeline(module)
+        texts.append(str(module))
+    assert len(set(texts)) == 1
+
+
+def test_the_bindings_are_prepared_without_the_oracle() -> None:
+    """A process that imports the pipeline only must find the dialects' Python mirrors."""
+    script = (
+        "import neuron_compile.passes.pipeline\n"
+        "import sys\n"
+        "from torch_mlir._mlir_libs._mlir import globals as g\n"
+        "assert 'neuron_compile.passes.dialects' in g.dialect_search_modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from torch_mlir import ir
 
-from neuron_compile.passes.schedule import ordered
+from neuron_compile.passes.schedule import (
+    Flow,
+    backward_order,
+    forward_order,
+    peak_bytes,
+    schedule,
+)
 from neuron_compile.passes.unit import GroupPlan, Unit
 from tests import oracle
 
+# Three vectors, each reduced to a number; the vectors come first in the program.
 BRANCHES = """
 func.func @main(%x: tensor<64xf32>) -> tensor<f32> {
   %z = stablehlo.constant dense<0.0> : tensor<f32>
@@ -26,56 +36,52 @@ func.func @main(%x: tensor<64xf32>) -> tensor<f32> {
 }"""
 
 
-def plans(unit: Unit) -> list[GroupPlan]:
+def unit_of_single_ops() -> Unit:
     """One plan for each op, constants apart."""
-    return [GroupPlan("loop", [node]) for node in unit.graph.nodes if node.name != "constant"]
-
-
-def peak(unit: Unit, order: list[GroupPlan]) -> int:
-    """The most bytes of group results alive at once."""
-    last = {
-        operand: step
-        for step, plan in enumerate(order)
-        for node in plan.nodes
-        for operand in node.operands
-    }
-    alive = highest = 0
-    for step, plan in enumerate(order):
-        alive += sum(value.nbytes for node in plan.nodes for value in node.results)
-        highest = max(highest, alive)
-        operands = {operand for node in plan.nodes for operand in node.operands}
-        alive -= sum(
-            operand.nbytes
-            for operand in operands
-            if operand.node is not None
-            and operand.node.name != "constant"
-            and last[operand] == step
-        )
-    return highest
-
-
-def test_branches_finish_before_the_next_begins() -> None:
     module = oracle.parse(BRANCHES)
     with module.context, ir.Location.unknown():
         unit = Unit(module)
-        given = plans(unit)
-        order = ordered(unit.graph, given)
-        assert len(order) == len(given)
-        assert peak(unit, order) < peak(unit, given)
-        assert peak(unit, order) <= 256 + 4 * 4
+        unit.groups = [
+            GroupPlan("loop", [node]) for node in unit.graph.nodes if node.name != "constant"
+        ]
+    return unit
 
 
-def test_producers_come_first_whatever_the_order_given() -> None:
-    module = oracle.parse(BRANCHES)
-    with module.context, ir.Location.unknown():
-        unit = Unit(module)
-        order = ordered(unit.graph, plans(unit)[::-1])
-        seen: set[object] = set()
-        for plan in order:
-            for node in plan.nodes:
-                assert all(
-                    operand.node is None or operand.node.name == "constant" or operand in seen
-                    for operand in node.operands
-                )
-                seen.update(node.results)
-        assert len(order) == 8
+def is_valid(unit: Unit, order: list[int]) -> bool:
+    seen: set[object] = set()
+    for number in order:
+        for node in unit.groups[number].nodes:
+            for operand in node.operands:
+                producer = operand.node
+                if producer is not None and producer.name != "constant" and operand not in seen:
+                    return False
+            seen.update(node.results)
+    return sorted(order) == list(range(len(unit.groups)))
+
+
+@pytest.mark.parametrize("make", [forward_order, backward_order])
+def test_branches_finish_before_the_next_begins(make: Callable[[Flow], list[int]]) -> None:
+    unit = unit_of_single_ops()
+    flow = Flow.of(unit.graph, unit.groups)
+    order = make(flow)
+    assert is_valid(unit, order)
+    assert peak_bytes(flow, list(range(8))) == 3 * 256 + 4
+    assert peak_bytes(flow, order) <= 256 + 4 * 4
+    assert make(flow) == order
+
+
+def test_the_lightest_order_is_taken() -> None:
+    unit = unit_of_single_ops()
+    nodes = [plan.nodes[0] for plan in unit.groups]
+    schedule(unit)
+    assert [plan.nodes[0] for plan in unit.groups] != nodes
+    assert {plan.nodes[0] for plan in unit.groups} == set(nodes)
+    assert peak_bytes(Flow.of(unit.graph, unit.groups), list(range(8))) <= 256 + 4 * 4
+
+
+def test_an_order_that_is_as_light_stays() -> None:
+    unit = unit_of_single_ops()
+    schedule(unit)
+    nodes = [plan.nodes[0] for plan in unit.groups]
+    schedule(unit)
+    assert [plan.nodes[0] for plan in unit.groups] == nodes
