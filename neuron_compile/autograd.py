@@ -32,8 +32,7 @@ CompileGraph = Callable[[torch.fx.GraphModule, str, "OutputFacts"], Runner]
 # Outputs that AOTAutograd makes again from the input they alias: what the graph returns for them is
 # not seen.
 _REGENERATED = frozenset({OutputType.alias_of_input, OutputType.is_input})
-# Outputs handed to the user as they are; a view among them could not be changed in place under
-# autograd.
+# Outputs that share memory with no input.
 _AS_THEY_ARE = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
 
 # PyTorch's decomposition computes other strides than its kernel for these (T031).
@@ -132,7 +131,10 @@ class OutputFacts:
             if strides is None
             else tuple(concrete_size(s, self._placeholders, arguments) for s in strides),
             own_memory=kind in _AS_THEY_ARE,
-            no_view=self._kind == FORWARD and kind in _AS_THEY_ARE,
+            no_view=self._kind == FORWARD and kind is OutputType.non_alias,
+            # AOTAutograd hands out a tensor of another version counter over its memory: a change
+            # by the user would not be noticed by a saved tensor that shares it.
+            alone=self._kind == FORWARD and kind is OutputType.unsafe_view_alias,
         )
 
 

@@ -35,6 +35,7 @@ class OutputRule:
     """What AOTAutograd expects of one output, beyond its value.
 
     `stride`: eager's strides, where a decomposition may have lost them (None: the graph's own).
+    `alone`: no other output may share its memory.
     `own_memory`: it must not share memory with an input. `no_view`: it must not count as a view,
     because autograd forbids to change views that a custom function returns.
     """
@@ -42,6 +43,7 @@ class OutputRule:
     stride: tuple[int, ...] | None = None
     own_memory: bool = False
     no_view: bool = False
+    alone: bool = False
 
 
 class Source(enum.IntEnum):
@@ -122,12 +124,18 @@ def plan(
     wanted = list(output.args[0])  # type: ignore[arg-type]
     for position, (value, rule) in enumerate(zip(wanted, rules, strict=True)):
         wanted[position] = _in_own_form(work.graph, output, value, rule)
-    shared = _bases_of_several(wanted)
+    owners = _owners(wanted, rules)
+    for position, (value, rule) in enumerate(zip(wanted, rules, strict=True)):
+        if not (rule.no_view or rule.alone) or not _is_computed(value):
+            continue
+        if owners.get(base_of(value), value) is not value:
+            wanted[position] = _copied(work.graph, output, value, layout_on(value, value))
     computed = _Computed()
     checks = take_effects(work.graph, computed.index_of)
+    owners |= {node: node for node in computed.nodes}
     placeholders = work.graph.find_nodes(op="placeholder")
     returned = tuple(
-        _returned(value, rule, placeholders, computed, shared)
+        _returned(value, rule, placeholders, computed, owners)
         for value, rule in zip(wanted, rules, strict=True)
     )
     output.args = (tuple(computed.nodes),)
@@ -172,22 +180,50 @@ def _in_own_form(graph: torch.fx.Graph, output: torch.fx.Node, value: Any, rule:
     constant = base.op == "get_attr"
     if not (lost_strides or constant or (rule.own_memory and base.op == "placeholder")):
         return value
-    if overlaps_itself(eager):
-        eager = Layout(whole.size, row_major(whole.size))
+    return _copied(graph, output, value, eager)
+
+
+def _copied(
+    graph: torch.fx.Graph, output: torch.fx.Node, value: torch.fx.Node, layout: Layout
+) -> torch.fx.Node:
+    """A copy of `value` in memory of its own; row-major if the layout overlaps itself."""
+    stride = row_major(layout.size) if overlaps_itself(layout) else layout.stride
     with graph.inserting_before(output):
         copy = graph.call_function(torch.ops.aten.clone.default, (value,))
     fake = value.meta["val"]
     with fake.fake_mode:
-        layout_only = torch.empty_strided(eager.size, eager.stride, dtype=fake.dtype, device="cpu")
+        layout_only = torch.empty_strided(layout.size, stride, dtype=fake.dtype, device="cpu")
     copy.meta = {**value.meta, "val": layout_only}
     return copy
 
 
-def _bases_of_several(values: Sequence[Any]) -> set[torch.fx.Node]:
-    """Bases that more than one output node shows: they need a buffer of their own."""
-    views = {value for value in values if isinstance(value, torch.fx.Node)}
-    bases = [base_of(value) for value in views]
-    return {base for base in bases if bases.count(base) > 1}
+def _owners(
+    values: Sequence[Any], rules: Sequence[OutputRule]
+) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Base -> the output whose sizes and strides its buffer gets, where several outputs show it.
+
+    An output that must be no view owns the buffer if it covers it, and the others, tensors saved
+    for backward, are views of it: then a change of the output is noticed when they are used.
+    """
+    shown: dict[torch.fx.Node, dict[torch.fx.Node, OutputRule]] = {}
+    for value, rule in zip(values, rules, strict=True):
+        if _is_computed(value):
+            shown.setdefault(base_of(value), {}).setdefault(value, rule)
+    owners = {}
+    for base, views in shown.items():
+        if len(views) > 1:
+            whole = layout_on(base, base)
+            firm = [v for v, r in views.items() if r.no_view and not r.alone]
+            owners[base] = next((v for v in firm if _covers(layout_on(v, base), whole)), base)
+    return owners
+
+
+def _is_computed(value: Any) -> bool:
+    return (
+        isinstance(value, torch.fx.Node)
+        and isinstance(value.meta.get("val"), torch.Tensor)
+        and base_of(value).op != "placeholder"
+    )
 
 
 def _returned(
@@ -195,7 +231,7 @@ def _returned(
     rule: OutputRule,
     placeholders: Sequence[torch.fx.Node],
     computed: _Computed,
-    shared: set[torch.fx.Node],
+    owners: dict[torch.fx.Node, torch.fx.Node],
 ) -> Returned:
     if not isinstance(value, torch.fx.Node):
         return Returned(Source.GIVEN, value=value)
@@ -210,13 +246,15 @@ def _returned(
         return Returned(Source.ARGUMENT_VIEW, index, layout=layout_on(value, base))
     layout = layout_on(value, base)
     whole = layout_on(base, base)
-    if base is value or (base not in shared and _covers(layout, whole)):
+    owner = owners.get(base, value if _covers(layout, whole) else base)
+    if owner is value:
         # The buffer is made with the view's sizes and strides at once: the executable sees only its
         # address.
         size_and_stride = Layout(layout.size, _stride(layout, rule))
         return Returned(Source.OUTPUT, computed.index_of(base, size_and_stride))
     source = Source.OUTPUT_ALIAS if rule.no_view else Source.OUTPUT_VIEW
-    return Returned(source, computed.index_of(base, whole), layout=layout)
+    index = computed.index_of(base, layout_on(owner, base))
+    return Returned(source, index, layout=layout)
 
 
 def _returned_number(node: torch.fx.Node, value: Any) -> Returned:
@@ -239,6 +277,8 @@ def _stride(layout: Layout, rule: OutputRule) -> tuple[int, ...]:
 
 
 def _covers(view: Layout, whole: Layout) -> bool:
+    if view == whole:
+        return True
     return view.offset == 0 and _count(view) == _count(whole) and is_dense(view) and is_dense(whole)
 
 

@@ -95,8 +95,50 @@ def test_several_views_share_one_result() -> None:
     _, found = planned(f, torch.ones(2, 3))
     assert sources(found) == [Source.OUTPUT_VIEW, Source.OUTPUT_VIEW]
     assert len(found.outputs) == 1
-    _, found = planned(f, torch.ones(2, 3), rules=[OutputRule(no_view=True), OutputRule()])
-    assert sources(found) == [Source.OUTPUT_ALIAS, Source.OUTPUT_VIEW]
+
+
+def test_what_must_be_no_view_owns_the_memory_others_are_views_of_it() -> None:
+    def f(x):
+        y = x + 1
+        return y, y.t(), y.view(-1)
+
+    rules = [OutputRule(), OutputRule(no_view=True), OutputRule()]
+    graph, found = planned(f, torch.ones(2, 3), rules=rules)
+    assert sources(found) == [Source.OUTPUT_VIEW, Source.OUTPUT, Source.OUTPUT_VIEW]
+    assert found.outputs[0].size == (3, 2)
+    assert found.returned[0].layout.size == (2, 3)
+    assert operators(graph) == ["aten.add.Tensor"]
+
+
+def test_part_that_must_be_no_view_is_an_alias_or_a_copy() -> None:
+    def f(x):
+        y = x + 1
+        return y[1:], y * 2
+
+    rules = [OutputRule(no_view=True), OutputRule()]
+    _, found = planned(f, torch.ones(2, 3), rules=rules)
+    assert sources(found) == [Source.OUTPUT_ALIAS, Source.OUTPUT]
+
+    def g(x):
+        y = x + 1
+        return y[1:], y
+
+    graph, found = planned(g, torch.ones(2, 3), rules=rules)
+    assert sources(found) == [Source.OUTPUT, Source.OUTPUT]
+    assert "aten.clone.default" in operators(graph)
+
+
+def test_output_that_must_be_alone_is_copied_if_others_show_its_memory() -> None:
+    def f(x):
+        y = x + 1
+        return y.t(), y
+
+    graph, found = planned(f, torch.ones(2, 3), rules=[OutputRule(alone=True), OutputRule()])
+    assert sources(found) == [Source.OUTPUT, Source.OUTPUT]
+    assert [item.index for item in found.returned] == [0, 1]
+    assert operators(graph).count("aten.clone.default") == 1
+    graph, found = planned(lambda x: (x + 1).t(), torch.ones(2, 3), rules=[OutputRule(alone=True)])
+    assert operators(graph) == ["aten.add.Tensor"]
 
 
 def test_output_that_must_not_share_an_input_s_memory_is_copied() -> None:
@@ -169,6 +211,17 @@ def test_tensor_that_is_not_dense_in_main_memory_is_refused(make, place) -> None
     with pytest.raises(LoweringError, match=f"input x .*{place}") as raised:
         plan(torch.fx.GraphModule({}, graph), [OutputRule()])
     assert "model.py:12" in str(raised.value)
+
+
+def test_view_of_an_asserted_value_keeps_its_own_shape() -> None:
+    def f(x):
+        fine = (x > 0).all()
+        torch.ops.aten._assert_async.msg(fine, "must be positive")
+        return (fine.view(1, 1),)
+
+    _, found = planned(f, torch.ones(3))
+    assert found.outputs[found.checks[0].index].size == ()
+    assert found.returned[0].layout.size == (1, 1)
 
 
 def test_users_see_which_tensor_is_on_another_device() -> None:
