@@ -12,7 +12,7 @@ from math import prod
 
 from neuron_compile.neff.codegen.index import Index, unravel
 from neuron_compile.neff.codegen.program import Node
-from neuron_compile.neff.codegen.reductions import Spec, spec_of
+from neuron_compile.neff.codegen.reduction_specs import Spec, spec_of
 from neuron_compile.neff.codegen.views import Indices, Source
 
 
@@ -63,6 +63,16 @@ class Contraction:
         zero = (Index(0),) * len(self.rows)
         at = self.position(b, zero, unravel(n, self.columns))
         return self.spec.sources(at, k)[1 if self.first_is_a else 0]
+
+
+def k_block(c: Contraction, number: Index, size: int) -> Contraction:
+    """The part of a product over `size` consecutive values of its first reduced dimension."""
+
+    def sources(at: Indices, r: Indices) -> list[Source]:
+        return c.spec.sources(at, (number * size + r[0], *r[1:]))
+
+    extents = (size, *c.reduced[1:])
+    return replace(c, reduced=extents, spec=Spec(c.spec.nodes, extents, sources))
 
 
 def contraction_of(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from neuron_compile.neff.codegen import domain
-from neuron_compile.neff.codegen.contraction import Contraction
+from neuron_compile.neff.codegen.contraction import Contraction, k_block
 from neuron_compile.neff.codegen.elementwise import convert, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse
@@ -27,6 +27,9 @@ from neuron_compile.neff.target import Target
 
 # A task's own panel: on the stack, and mostly in the second-level cache.
 PANEL_BYTES = 3 << 19
+# A block of a panel that stays in the second-level cache while all rows pass.
+BLOCK_BYTES = 160 << 10
+KEPT_ROWS = 1024  # whose sums wait in memory while the blocks of k pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,20 @@ def _shapes(c: Contraction, target: Target) -> Iterator[Shape]:
             yield Shape(rows, vectors)
 
 
+def _k_blocks(c: Contraction, width: int, size: int) -> int:
+    """Equal blocks of the first reduced dimension, so that a block's panel stays in the cache."""
+    most = BLOCK_BYTES // (width * size)
+    if c.k <= most * 5 // 4:
+        return 1
+    first = c.reduced[0]
+    inner = c.k // first
+    for blocks in range(-(-c.k // (most * 5 // 4)), first + 1):
+        if first % blocks == 0:
+            k = first // blocks * inner
+            return blocks if k >= most // 4 and k % 2 == 0 else 1
+    return 1
+
+
 def _panel_bytes(c: Contraction, width: int) -> int:
     return c.k * width * bits_of(compute_tensor(c).signless) // 8
 
@@ -118,8 +135,13 @@ class GemmKernel:
         self.v = Evaluator(
             self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
         )
+        self.blocks = _k_blocks(c, self.width, bits_of(self.elem) // 8)
+        self.block = domain.variable(self.blocks)
+        self.part = (
+            c if self.blocks == 1 else k_block(c, of(self.block), c.reduced[0] // self.blocks)
+        )
         layout = PanelLayout(self.width, self.lanes, self.elem, self.paired)
-        self.packer = Packer(self.v, c, layout, self.computed)
+        self.packer = Packer(self.v, self.part, layout, self.computed)
         self.product = TileProduct(self.v, self.elem, self.lanes, self.tile.vectors, self.paired)
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in roots}
 
@@ -130,7 +152,7 @@ class GemmKernel:
 
     @property
     def panel_elements(self) -> int:
-        return max(1, self.c.k) * self.width
+        return max(1, self.part.k) * self.width
 
     @property
     def packed_tensor(self) -> Tensor:
@@ -147,7 +169,7 @@ class GemmKernel:
 
         Only then: reading panels back from shared memory costs a third of the speed.
         """
-        return _panel_bytes(self.c, self.width) > PANEL_BYTES
+        return self.blocks == 1 and _panel_bytes(self.c, self.width) > PANEL_BYTES
 
     def pack_kernel(self, pointer: int) -> Kernel:
         """Packs all panels into the buffer `pointer`, one task per panel."""
@@ -162,19 +184,28 @@ class GemmKernel:
     def kernel(self, packed: int | None = None) -> Kernel:
         """The product; `packed` is the pointer of B's panels if they are packed already."""
         chunks = self._chunks()
-        self.sums = self.e.local(self.elem, self.tile.rows * self.width)
+        self.sums = self.e.local(self.elem, self._buffered_rows(chunks) * self.width)
         if packed is None:
             local = self.e.local(self._panel_elem, self.panel_elements)
         else:
             base = self.e.pointer_argument("%ptrs", packed)
 
         def task(batch: Indices, chunk: Index, panel: Index) -> None:
+            first, columns = panel * self.width, self._columns(panel)
+            if self.blocks > 1:
+                self.panel = local
+                self._task_in_blocks(batch, chunk, chunks, panel)
+                return
             if packed is None:
                 self.panel = local
                 self._pack(batch, panel, local)
             else:
                 self.panel = self._packed_panel(base, batch, panel)
-            self._rows(batch, chunk, chunks, panel * self.width, self._columns(panel))
+            self._tiles(
+                chunk,
+                chunks,
+                lambda row, rows: self._tile(batch, row, rows, first, columns),
+            )
 
         return self._over_tasks(chunks, task, self._work(), self.name)
 
@@ -219,13 +250,23 @@ class GemmKernel:
         )
 
     def _chunks(self) -> int:
-        """Cut the rows only where batches and panels are too few to share: each part packs again."""
+        """Cut the rows only where too few panels share the work, or their sums are kept: each part
+        packs again."""
         c = self.c
         panels = prod(c.batch) * self.panels
-        if panels >= 8:
-            return 1
         most = max(1, c.m // (2 * self.tile.rows))
-        return max(1, min(-(-8 // panels), most, c.m // max(1, c.k // 16)))
+        kept = -(-c.m // KEPT_ROWS) if self.blocks > 1 else 1
+        if panels >= 8:
+            return min(most, kept)
+        shared = min(-(-8 // panels), c.m // max(1, c.k // 16))
+        return max(1, min(max(shared, kept), most))
+
+    def _buffered_rows(self, chunks: int) -> int:
+        """Rows of sums that are kept until their epilogue: a tile, or all of a chunk."""
+        if self.blocks == 1:
+            return self.tile.rows
+        whole = self.c.m // self.tile.rows
+        return (-(-whole // chunks)) * self.tile.rows + self.c.m % self.tile.rows
 
     # -- one task --------------------------------------------------------------------------------
 
@@ -253,54 +294,97 @@ class GemmKernel:
         last = e.compare("eq", self.v.scalar(panel), e.index(self.panels - 1))
         return e.select(last, e.index(rest), e.index(self.width))
 
-    def _rows(
-        self, batch: Indices, chunk: Index, chunks: int, first: Index, columns: Val | None
-    ) -> None:
-        """All register tiles of the task's rows."""
-        c, e, size = self.c, self.e, self.tile.rows
-        whole = c.m // size
-        low = e.binary("arith.divui", e.mul(self.v.scalar(chunk), e.index(whole)), e.index(chunks))
-        after = self.v.scalar(chunk + 1)
-        high = e.binary("arith.divui", e.mul(after, e.index(whole)), e.index(chunks))
+    def _tiles(self, chunk: Index, chunks: int, tile: Callable[[Index, int], None]) -> None:
+        """Call `tile(row, rows)` for all register tiles of a chunk of rows."""
+        e, m, size = self.e, self.c.m, self.tile.rows
+        whole = m // size
 
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            block = domain.variable(max(whole, 2))
-            self.v.values[block] = i
-            self._tile(batch, of(block) * size, size, first, columns)
+            number = domain.variable(max(whole, 2))
+            self.v.values[number] = i
+            tile(of(number) * size, size)
             return []
 
         if whole:
-            e.loop(low, high, 1, body)
-        if c.m % size:
-            last = lambda: self._tile(batch, Index(whole * size), c.m % size, first, columns)  # noqa: E731
+            e.loop(self._first_tile(chunk, chunks), self._first_tile(chunk + 1, chunks), 1, body)
+        if m % size:
             if chunks == 1:
-                last()
+                tile(Index(whole * size), m % size)
             else:
-                e.when(e.compare("eq", self.v.scalar(chunk), e.index(chunks - 1)), last)
+                final = e.compare("eq", self.v.scalar(chunk), e.index(chunks - 1))
+                e.when(final, lambda: tile(Index(whole * size), m % size))
+
+    def _first_tile(self, chunk: Index, chunks: int) -> Val:
+        e, whole = self.e, self.c.m // self.tile.rows
+        if not chunk.terms:
+            return e.index(chunk.constant * whole // chunks)
+        return e.binary("arith.divui", self.v.scalar(chunk * whole), e.index(chunks))
 
     def _tile(
         self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None
     ) -> None:
-        sums = self._multiply(batch, row, rows)
-        e = self.e
+        """One register tile from products to results."""
+        self._store_sums(self._multiply(batch, row, rows, None), self.sums)
+        self._epilogue(batch, row, rows, Index(0), first, columns)
+
+    def _store_sums(self, sums: Sequence[Val], to: Val) -> None:
         for i, total in enumerate(sums):
-            e.store(total, e.gep(self.sums, i * self.lanes, self.elem))
-        self._epilogue(batch, row, rows, first, columns)
+            self.e.store(total, self.e.gep(to, i * self.lanes, self.elem))
+
+    def _task_in_blocks(self, batch: Indices, chunk: Index, chunks: int, panel: Index) -> None:
+        """k in blocks, so that a panel stays near; the sums of all rows wait in memory."""
+        e, v = self.e, self.v
+        start = domain.variable(max(2, self.c.m // self.tile.rows))
+        v.values[start] = self._first_tile(chunk, chunks)
+        origin = of(start) * self.tile.rows
+        first, columns = panel * self.width, self._columns(panel)
+
+        def place(row: Index) -> Val:
+            return e.gep(self.sums, v.scalar((row - origin) * self.width), self.elem)
+
+        def add(row: Index, rows: int) -> None:
+            at = place(row)
+            before = [
+                e.load(e.gep(at, i * self.lanes, self.elem), self.elem, self.lanes, constant=False)
+                for i in range(rows * self.tile.vectors)
+            ]
+            self._store_sums(self._multiply(batch, row, rows, before), at)
+
+        def block(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            v.values[self.block] = i
+            self._pack(batch, panel, self.panel)
+            self._tiles(chunk, chunks, add)
+            return []
+
+        zero = e.const(self.elem, 0, self.lanes)
+        self._tiles(
+            chunk,
+            chunks,
+            lambda row, rows: self._store_sums([zero] * (rows * self.tile.vectors), place(row)),
+        )
+        e.loop(e.index(0), e.index(self.blocks), 1, block)
+        self._tiles(
+            chunk,
+            chunks,
+            lambda row, rows: self._epilogue(batch, row, rows, row - origin, first, columns),
+        )
 
     # -- products --------------------------------------------------------------------------------
 
-    def _multiply(self, batch: Indices, row: Index, rows: int) -> Sequence[Val]:
-        """Sums of a register tile over all of k."""
-        count = self.c.k // (2 if self.paired else 1)
+    def _multiply(
+        self, batch: Indices, row: Index, rows: int, before: Sequence[Val] | None
+    ) -> Sequence[Val]:
+        """Sums of a register tile over the k of a panel, added to those of `before`."""
+        count = self.part.k // (2 if self.paired else 1)
 
         def a(r: int, position: Index) -> Val:
             return self._a(batch, row + r, position)
 
-        return self.product.sums(rows, count, a, self.panel, self.width)
+        return self.product.sums(rows, count, a, self.panel, self.width, initial=before)
 
     def _a(self, batch: Indices, row: Index, position: Index) -> Val:
         """One element (or pair) of A in all lanes."""
-        v, e, c = self.v, self.e, self.c
+        v, e, c = self.v, self.e, self.part
         if self.paired:
             source = c.a_source(batch, row, position * 2)
             tensor = source.operand.tensor
@@ -317,7 +401,13 @@ class GemmKernel:
     # -- epilogue --------------------------------------------------------------------------------
 
     def _epilogue(
-        self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None
+        self,
+        batch: Indices,
+        row: Index,
+        rows: int,
+        buffered: Index,
+        first: Index,
+        columns: Val | None,
     ) -> None:
         """Row by row, vector by vector: evaluate every root with the sum in place of the contraction."""
         e, v = self.e, self.v
@@ -330,7 +420,12 @@ class GemmKernel:
                 part = domain.variable(self.width)
                 v.values[part] = j
                 self._vector(
-                    batch, row + of(inner), of(inner), first, of(part), self._mask(j, columns)
+                    batch,
+                    row + of(inner),
+                    buffered + of(inner),
+                    first,
+                    of(part),
+                    self._mask(j, columns),
                 )
                 return []
 
@@ -359,7 +454,7 @@ class GemmKernel:
         variable = v.fresh_var(self.lanes, is_lane=True)
         with v.vector(Lane(variable, self.lanes)):
             place = inner * self.width + part + of(variable)
-            span = self.tile.rows * self.width
+            span = 1 << 40  # the sums of this tile are in range
             total = v.load_offset(self.sums, place, self.elem, span, None, constant=False)
         at = c.at(batch, row, first + part + of(variable))
         with v.vector(Lane(variable, self.lanes, active)):

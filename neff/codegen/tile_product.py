@@ -35,16 +35,17 @@ class TileProduct:
         panel: Val,
         width: int,
         last: range = range(0),
+        initial: Sequence[Val] | None = None,
     ) -> list[Val]:
         """`rows * vectors` sums over `count` steps.
 
         A run-time `count` (i64) is a multiple of UNROLL; the steps of `last` follow it always.
         `a(r, position)` gives A's element (or pair) of row r in all lanes; `width` is the distance
-        between rows of the panel in elements.
+        between rows of the panel in elements; `initial` sums replace zeros.
         """
         e = self.e
         zero = e.const(self.elem, 0, self.lanes)
-        totals: Sequence[Val] = (zero,) * (rows * self.vectors)
+        totals = (zero,) * (rows * self.vectors) if initial is None else initial
 
         def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
             base = domain.variable(1 << 40)
