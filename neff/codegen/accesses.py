@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from neuron_compile.neff.codegen import random_bits, reductions, views
+from neuron_compile.neff.codegen import random_bits, views
 from neuron_compile.neff.codegen.elementwise import RULES
 from neuron_compile.neff.codegen.index import (
     Index,
@@ -22,6 +22,7 @@ from neuron_compile.neff.codegen.index import (
     of,
 )
 from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.reduction_specs import OPS, spec_of
 from neuron_compile.neff.codegen.views import Indices, Source
 
 _names = count()
@@ -78,7 +79,7 @@ class Tracer:
         elif node.op == "stablehlo.concatenate":
             for source in views.concatenate_sources(node, at):
                 self._source(source, times, inner)
-        elif node.op in reductions.OPS:
+        elif node.op in OPS:
             self._reduction(node, at, times, inner)
         elif node.op in (
             "stablehlo.gather",
@@ -108,7 +109,7 @@ class Tracer:
         self.trace.reductions.append((node, at))
         if not self.into_reductions:
             return
-        spec = reductions.spec_of(node)
+        spec = spec_of(node)
         variables = tuple(Var(f"r{next(_names)}", n) for n in spec.extents)
         total = 1
         for n in spec.extents:

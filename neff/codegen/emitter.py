@@ -290,6 +290,12 @@ class Emitter:
             return a if b is None else b
         return self.binary("arith.andi", a, b)
 
+    def any(self, mask: Val) -> Val:
+        """Whether any lane is set."""
+        return self.pure(
+            f"vector.reduction <or>, {mask.name} : {mask.type} into i1", (mask,), "i1", 0
+        )
+
     def cast(self, op: str, a: Val, elem: str) -> Val:
         """A conversion op such as `arith.extf`; the lanes stay."""
         return self.pure(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuron_compile.errors import CodegenError
-from neuron_compile.neff.codegen import random_bits, reductions, views
+from neuron_compile.neff.codegen import random_bits, reduction_specs, reductions, views
 from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, widen
 from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val
 from neuron_compile.neff.codegen.index import (
@@ -553,5 +553,5 @@ PULLED = {
     "stablehlo.gather": _gather,
     "stablehlo.optimization_barrier": _barrier,
     random_bits.OP: random_bits.random_element,
-    **dict.fromkeys(reductions.OPS, _reduction),
+    **dict.fromkeys(reduction_specs.OPS, _reduction),
 }

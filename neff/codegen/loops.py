@@ -18,6 +18,7 @@ from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.program import Group, Node, Tensor, postorder
+from neuron_compile.neff.codegen.reduction_specs import spec_of
 from neuron_compile.neff.codegen.rows import plan_rows
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
@@ -145,7 +146,7 @@ class _NestEmitter:
         used = {
             v
             for node, at in shallow.reductions
-            if prod(reductions.spec_of(node).extents) > reductions.UNROLLED_POINTS
+            if prod(spec_of(node).extents) > reductions.UNROLLED_POINTS
             for i in at
             for v in i.variables()
         }

@@ -6,7 +6,7 @@ from math import prod
 
 from neuron_compile.neff.codegen.module import Program
 from neuron_compile.neff.codegen.program import Group
-from neuron_compile.neff.codegen.reductions import spec_of
+from neuron_compile.neff.codegen.reduction_specs import spec_of
 
 CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 

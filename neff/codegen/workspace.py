@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from neuron_compile.neff.codegen import reductions
 from neuron_compile.neff.codegen.contract import Scratch
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root, kernels_of
 from neuron_compile.neff.codegen.program import Group, Node, Tensor, postorder
+from neuron_compile.neff.codegen.reduction_specs import OPS, spec_of
+from neuron_compile.neff.codegen.reductions import UNROLLED_POINTS
 from neuron_compile.neff.target import Target
 
 
@@ -82,8 +83,8 @@ def is_simple(node: Node, is_leaf: Callable[[Node], bool], most_ops: int) -> boo
         if is_leaf(n):
             continue
         count += 1
-        if n.op in reductions.OPS and (
-            prod(reductions.spec_of(n).extents) > reductions.UNROLLED_POINTS
+        if n.op in OPS and (
+            prod(spec_of(n).extents) > UNROLLED_POINTS
         ):
             return False
     return count <= most_ops

@@ -1,0 +1,35 @@
+"""Random groups: the generated code says what the interpreter says, whatever is put together."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from neuron_compile.neff.target import detect
+from tests import oracle
+from tests.neff.codegen.native import agree, outlined, plain, run
+from tests.neff.codegen.random_groups import RandomGroup, groups
+
+EXAMPLES = int(os.environ.get("NEURON_TEST_EXAMPLES", "25"))
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-v3"])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(group=groups())
+def test_random_groups(target: str, group: RandomGroup) -> None:
+    text = group.text()
+    note(text)
+    want = oracle.evaluate(oracle.parse(plain(text)), group.arrays)
+    got = run(outlined(text), group.memory, detect(target))
+    for g, w, value in zip(got, want, group.outputs, strict=True):
+        if value.exact:
+            np.testing.assert_array_equal(g, w)
+        else:
+            agree(g, w, value.elem, 1e-4)
