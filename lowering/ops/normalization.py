@@ -247,12 +247,16 @@ def _training(
     return _affine(b, wide, mean, rstd, weight, bias), mean, rstd, variance
 
 
-def _updated(b: Builder, running: Value, batch: Value, momentum: float) -> Value:
-    """(1 - momentum) * running + momentum * batch, in the running statistic's dtype."""
+def _updated(b: Builder, running: Value, batch: Value, momentum: float, index: int) -> Value:
+    """(1 - momentum) * running + momentum * batch, as result `index` of the node.
+
+    Its dtype need not be that of `running`: for bfloat16 the graph expects float32.
+    """
     wide = _wide(b, running)
     batch = b.convert(batch, b.dtype(wide))
     kept = b.multiply(wide, b.full_like(wide, 1.0 - momentum))
-    return b.convert(b.add(kept, b.multiply(batch, b.full_like(wide, momentum))), b.dtype(running))
+    updated = b.add(kept, b.multiply(batch, b.full_like(wide, momentum)))
+    return b.convert(updated, b.result_dtype(index))
 
 
 @emits(aten._native_batch_norm_legit_functional.default)
@@ -270,7 +274,8 @@ def batch_norm_functional(
     """Output, saved mean, saved rstd, new running mean, new running variance."""
     if not training:
         made = batch_norm_inference(b, x, weight, bias, running_mean, running_var, momentum, eps)
-        return [*made, running_mean, running_var]
+        kept = [b.convert(v, b.result_dtype(i)) for i, v in ((3, running_mean), (4, running_var))]
+        return [*made, *kept]
     made, mean, rstd, variance = _training(b, x, weight, bias, eps)
     count = math.prod(n for d, n in enumerate(b.shape(x)) if d != 1)
     # The running variance is the unbiased one; a single value per channel gives inf or NaN there.
@@ -279,8 +284,8 @@ def batch_norm_functional(
         b.convert(made, b.result_dtype()),
         _statistic(b, mean, 1),
         _statistic(b, rstd, 2),
-        _updated(b, running_mean, mean, momentum),
-        _updated(b, running_var, unbiased, momentum),
+        _updated(b, running_mean, mean, momentum, 3),
+        _updated(b, running_var, unbiased, momentum, 4),
     ]
 
 
