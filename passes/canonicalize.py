@@ -27,6 +27,11 @@ def canonicalize(unit: Unit) -> None:
     constants: dict[ir.Value, ir.Operation] = {}
     for op in list(block.operations):
         op = op.operation
+        if op.name == "stablehlo.optimization_barrier":  # orders nothing that this compiler moves
+            for result, operand in zip(list(op.results), list(op.operands), strict=True):
+                result.replace_all_uses_with(operand)
+            op.erase()
+            continue
         if op.name == "arith.constant":
             op = _as_stablehlo(op)
         if op.name == "stablehlo.constant":

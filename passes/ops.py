@@ -13,7 +13,7 @@ ELEMENTWISE: dict[str, int] = {
     for cost, names in (
         (1, ("abs", "add", "and", "bitcast_convert", "ceil", "clamp", "compare", "complex")),
         (1, ("convert", "floor", "imag", "is_finite", "maximum", "minimum", "multiply", "negate")),
-        (1, ("not", "optimization_barrier", "or", "real", "reduce_precision", "select", "sign")),
+        (1, ("not", "or", "real", "reduce_precision", "select", "sign")),
         (1, ("round_nearest_afz", "round_nearest_even", "shift_left", "subtract", "xor")),
         (1, ("shift_right_arithmetic", "shift_right_logical")),
         (1, ("chlo.is_inf", "chlo.is_neg_inf", "chlo.is_pos_inf", "chlo.square", "chlo.conj")),

@@ -52,3 +52,13 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }"""
     assert ops(apply(text, canonicalize)) == ["add"]
+
+
+def test_barriers_go() -> None:
+    text = """
+func.func @main(%x: tensor<4xf32>, %y: tensor<2xf32>) -> (tensor<4xf32>, tensor<2xf32>) {
+  %0:2 = stablehlo.optimization_barrier %x, %y : tensor<4xf32>, tensor<2xf32>
+  %1 = stablehlo.negate %0#0 : tensor<4xf32>
+  return %1, %0#1 : tensor<4xf32>, tensor<2xf32>
+}"""
+    assert ops(apply(text, canonicalize)) == ["negate"]

@@ -8,6 +8,13 @@ from neuron_compile.passes.split_reductions import split_reductions
 from tests.passes.checks import apply, ops
 
 
+@pytest.fixture(autouse=True)
+def _small_tensors_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes seconds for tensors that are large to a CPU."""
+    monkeypatch.setattr("neuron_compile.passes.split_reductions.SMALL_NUMEL", 64)
+    monkeypatch.setattr("neuron_compile.passes.split_reductions.COLUMN_BLOCK", 2)
+
+
 def reduction(
     shape: str, dims: str, result: str, op: str = "add", init: str = "0.0", dtype: str = "f32"
 ) -> str:
@@ -23,11 +30,11 @@ func.func @main(%x: tensor<{shape}x{dtype}>) -> tensor<{result}{dtype}> {{
 @pytest.mark.parametrize(
     ("text", "first"),
     [
-        (reduction("131072", "[0]", ""), (8,)),
-        (reduction("2x65536", "[1]", "2x"), (2, 4)),
-        (reduction("4096x32", "[0]", "32x"), (8, 32)),
-        (reduction("256x512", "[0, 1]", ""), (8,)),
-        (reduction("131072", "[0]", "", "maximum", "0xFF800000"), (8,)),
+        (reduction("512", "[0]", ""), (8,)),
+        (reduction("2x256", "[1]", "2x"), (2, 4)),
+        (reduction("64x2", "[0]", "2x"), (8, 2)),
+        (reduction("16x32", "[0, 1]", ""), (8,)),
+        (reduction("512", "[0]", "", "maximum", "0xFF800000"), (8,)),
     ],
 )
 def test_splits(text: str, first: tuple[int, ...]) -> None:
@@ -39,11 +46,11 @@ def test_splits(text: str, first: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        reduction("64x2048", "[1]", "64x"),  # enough rows
-        reduction("256x512", "[0]", "512x"),  # enough columns
-        reduction("1024", "[0]", ""),  # small
-        reduction("131101", "[0]", ""),  # a prime number of elements
-        reduction("131072", "[0]", "", "add", "1.0"),  # the init value would count twice
+        reduction("16x32", "[1]", "16x"),  # enough rows
+        reduction("16x32", "[0]", "32x"),  # enough columns
+        reduction("100", "[0]", ""),  # small
+        reduction("509", "[0]", ""),  # a prime number of elements
+        reduction("512", "[0]", "", "add", "1.0"),  # the init value would count twice
     ],
 )
 def test_stays(text: str) -> None:
@@ -52,19 +59,19 @@ def test_stays(text: str) -> None:
 
 def test_a_body_of_several_ops_stays() -> None:
     text = """
-func.func @main(%x: tensor<131072xf32>) -> tensor<f32> {
+func.func @main(%x: tensor<512xf32>) -> tensor<f32> {
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = "stablehlo.reduce"(%x, %z) <{dimensions = array<i64: 0>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %1 = stablehlo.multiply %b, %b : tensor<f32>
     %2 = stablehlo.add %a, %1 : tensor<f32>
     stablehlo.return %2 : tensor<f32>
-  }) : (tensor<131072xf32>, tensor<f32>) -> tensor<f32>
+  }) : (tensor<512xf32>, tensor<f32>) -> tensor<f32>
   return %0 : tensor<f32>
 }"""
     assert ops(apply(text, split_reductions, rtol=1e-3)) == ["reduce"]
 
 
 def test_more_threads_more_pieces() -> None:
-    unit = apply(reduction("131072", "[0]", ""), split_reductions, rtol=1e-3, threads=16)
+    unit = apply(reduction("512", "[0]", ""), split_reductions, rtol=1e-3, threads=16)
     assert unit.graph.nodes[2].result.shape == (64,)
