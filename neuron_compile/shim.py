@@ -46,7 +46,7 @@ class Program(Protocol):
     called from several threads at once.
     """
 
-    def run(self, addresses: Sequence[int]) -> None: ...
+    def run(self, addresses: list[int]) -> None: ...
 
 
 def make_callable(
