@@ -14,6 +14,7 @@ from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.gemm import GemmKernel, is_paired, lane_cost, tile_time
+from neuron_compile.neff.codegen.gemm_blocked import BlockedGemm, k_blocks
 from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root, kernels_of
@@ -111,6 +112,8 @@ class _Contract:
 
     def _product(self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]) -> list[Kernel]:
         """The product itself, after packing B where that is a kernel of its own."""
+        if k_blocks(c) > 1:
+            return [BlockedGemm(c, fused, self.leaves, self.name, self.target).kernel()]
         gemm = GemmKernel(c, fused, self.leaves, self.name, self.target)
         if not gemm.packs_ahead():
             return [gemm.kernel()]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from neuron_compile.neff.codegen import domain
-from neuron_compile.neff.codegen.contraction import Contraction, k_block
+from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse
@@ -27,9 +27,6 @@ from neuron_compile.neff.target import Target
 
 # A task's own panel: on the stack, and mostly in the second-level cache.
 PANEL_BYTES = 3 << 19
-# A block of a panel that stays in the second-level cache while all rows pass.
-BLOCK_BYTES = 160 << 10
-KEPT_ROWS = 1024  # whose sums wait in memory while the blocks of k pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +76,6 @@ def _shapes(c: Contraction, target: Target) -> Iterator[Shape]:
             yield Shape(rows, vectors)
 
 
-def _k_blocks(c: Contraction, width: int, size: int) -> int:
-    """Equal blocks of the first reduced dimension, so that a block's panel stays in the cache."""
-    most = BLOCK_BYTES // (width * size)
-    if c.k <= most * 5 // 4:
-        return 1
-    first = c.reduced[0]
-    inner = c.k // first
-    for blocks in range(-(-c.k // (most * 5 // 4)), first + 1):
-        if first % blocks == 0:
-            k = first // blocks * inner
-            return blocks if k >= most // 4 and k % 2 == 0 else 1
-    return 1
-
-
 def _panel_bytes(c: Contraction, width: int) -> int:
     return c.k * width * bits_of(compute_tensor(c).signless) // 8
 
@@ -135,11 +118,7 @@ class GemmKernel:
         self.v = Evaluator(
             self.e, {n: self.e.pointer_argument("%ptrs", i) for n, i in leaves.items()}
         )
-        self.blocks = _k_blocks(c, self.width, bits_of(self.elem) // 8)
-        self.block = domain.variable(self.blocks)
-        self.part = (
-            c if self.blocks == 1 else k_block(c, of(self.block), c.reduced[0] // self.blocks)
-        )
+        self.part = c  # what one panel covers of k
         layout = PanelLayout(self.width, self.lanes, self.elem, self.paired)
         self.packer = Packer(self.v, self.part, layout, self.computed)
         self.product = TileProduct(self.v, self.elem, self.lanes, self.tile.vectors, self.paired)
@@ -169,7 +148,7 @@ class GemmKernel:
 
         Only then: reading panels back from shared memory costs a third of the speed.
         """
-        return self.blocks == 1 and _panel_bytes(self.c, self.width) > PANEL_BYTES
+        return _panel_bytes(self.c, self.width) > PANEL_BYTES
 
     def pack_kernel(self, pointer: int) -> Kernel:
         """Packs all panels into the buffer `pointer`, one task per panel."""
@@ -184,7 +163,7 @@ class GemmKernel:
     def kernel(self, packed: int | None = None) -> Kernel:
         """The product; `packed` is the pointer of B's panels if they are packed already."""
         chunks = self._chunks()
-        self.sums = self.e.local(self.elem, self._buffered_rows(chunks) * self.width)
+        self.sums = self.e.local(self.elem, self.tile.rows * self.width)
         if packed is None:
             local = self.e.local(self._panel_elem, self.panel_elements)
         else:
@@ -192,10 +171,6 @@ class GemmKernel:
 
         def task(batch: Indices, chunk: Index, panel: Index) -> None:
             first, columns = panel * self.width, self._columns(panel)
-            if self.blocks > 1:
-                self.panel = local
-                self._task_in_blocks(batch, chunk, chunks, panel)
-                return
             if packed is None:
                 self.panel = local
                 self._pack(batch, panel, local)
@@ -250,23 +225,13 @@ class GemmKernel:
         )
 
     def _chunks(self) -> int:
-        """Cut the rows only where too few panels share the work, or their sums are kept: each part
-        packs again."""
+        """Cut the rows only where too few panels share the work: each part packs again."""
         c = self.c
         panels = prod(c.batch) * self.panels
-        most = max(1, c.m // (2 * self.tile.rows))
-        kept = -(-c.m // KEPT_ROWS) if self.blocks > 1 else 1
         if panels >= 8:
-            return min(most, kept)
-        shared = min(-(-8 // panels), c.m // max(1, c.k // 16))
-        return max(1, min(max(shared, kept), most))
-
-    def _buffered_rows(self, chunks: int) -> int:
-        """Rows of sums that are kept until their epilogue: a tile, or all of a chunk."""
-        if self.blocks == 1:
-            return self.tile.rows
-        whole = self.c.m // self.tile.rows
-        return (-(-whole // chunks)) * self.tile.rows + self.c.m % self.tile.rows
+            return 1
+        most = max(1, c.m // (2 * self.tile.rows))
+        return max(1, min(-(-8 // panels), most, c.m // max(1, c.k // 16)))
 
     # -- one task --------------------------------------------------------------------------------
 
@@ -331,44 +296,6 @@ class GemmKernel:
         for i, total in enumerate(sums):
             self.e.store(total, self.e.gep(to, i * self.lanes, self.elem))
 
-    def _task_in_blocks(self, batch: Indices, chunk: Index, chunks: int, panel: Index) -> None:
-        """k in blocks, so that a panel stays near; the sums of all rows wait in memory."""
-        e, v = self.e, self.v
-        start = domain.variable(max(2, self.c.m // self.tile.rows))
-        v.values[start] = self._first_tile(chunk, chunks)
-        origin = of(start) * self.tile.rows
-        first, columns = panel * self.width, self._columns(panel)
-
-        def place(row: Index) -> Val:
-            return e.gep(self.sums, v.scalar((row - origin) * self.width), self.elem)
-
-        def add(row: Index, rows: int) -> None:
-            at = place(row)
-            before = [
-                e.load(e.gep(at, i * self.lanes, self.elem), self.elem, self.lanes, constant=False)
-                for i in range(rows * self.tile.vectors)
-            ]
-            self._store_sums(self._multiply(batch, row, rows, before), at)
-
-        def block(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            v.values[self.block] = i
-            self._pack(batch, panel, self.panel)
-            self._tiles(chunk, chunks, add)
-            return []
-
-        zero = e.const(self.elem, 0, self.lanes)
-        self._tiles(
-            chunk,
-            chunks,
-            lambda row, rows: self._store_sums([zero] * (rows * self.tile.vectors), place(row)),
-        )
-        e.loop(e.index(0), e.index(self.blocks), 1, block)
-        self._tiles(
-            chunk,
-            chunks,
-            lambda row, rows: self._epilogue(batch, row, rows, row - origin, first, columns),
-        )
-
     # -- products --------------------------------------------------------------------------------
 
     def _multiply(
@@ -405,7 +332,7 @@ class GemmKernel:
         batch: Indices,
         row: Index,
         rows: int,
-        buffered: Index,
+        buffered: Index,  # the rows' first row in the buffer of sums
         first: Index,
         columns: Val | None,
     ) -> None:

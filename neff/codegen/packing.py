@@ -7,7 +7,7 @@ registers; everything else is pulled with the lanes along the columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from neuron_compile.neff.codegen import domain
@@ -83,32 +83,61 @@ class Packer:
     def pack(
         self, panel: Val, batch: Indices, first: Index, width: int, active: Val | None
     ) -> None:
-        """Fill `panel` for columns `first` .. `first + width`; lanes outside `active` become zero."""
-        leaf = self.leaf
-        straight = leaf is not None and leaf.step == 1 and leaf.column not in (0, 1)
-        if straight and active is None and self._transposable():
+        """Fill `panel` for columns `first` .. `first + width`.
+
+        Only the first `active` (i64, None: all) columns exist; the others become zero.
+        """
+        if active is None and self._transposable():
             self._transposed(panel, batch, first)
-            return
-        self._pulled(panel, batch, first, width, active)
+        else:
+            self._pulled(batch, lambda store: store(panel, first), width, active)
+
+    def pack_group(self, panels: Val, batch: Indices, first: Index, count: Val, size: int) -> None:
+        """Fill `count` whole panels of `size` elements, one behind the other.
+
+        B is read in long rows where its columns are contiguous: each page of it is visited once.
+        """
+        e, v, columns = self.v.e, self.v, self.layout.columns
+        elem = "i16" if self.layout.paired else self.layout.elem
+
+        def each(store: Callable[[Val, Index], None]) -> None:
+            def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
+                panel = domain.variable(self.c.n)
+                v.values[panel] = j
+                target = e.gep(panels, e.mul(j, e.index(size)), elem)
+                store(target, first + of(panel) * columns)
+                return []
+
+            e.loop(e.index(0), count, 1, body)
+
+        if self._transposable():
+            each(lambda target, column: self._transposed(target, batch, column))
+        else:
+            self._pulled(batch, each, columns, None)
 
     def _transposable(self) -> bool:
-        assert self.leaf is not None
-        same = compute_elem(self.leaf.node.tensor) == self.layout.elem or self.layout.paired
+        """Whether B is one tensor in memory, contiguous along k, of the type that is packed."""
+        leaf = self.leaf
+        if leaf is None or leaf.step != 1 or leaf.column in (0, 1):
+            return False
+        same = compute_elem(leaf.node.tensor) == self.layout.elem or self.layout.paired
         block = self.layout.lanes * (2 if self.layout.paired else 1)
         wanted = "bf16" if self.layout.paired else self.layout.elem
-        return (
-            same
-            and self.c.k >= block
-            and self.leaf.node.elem == wanted
-            and wanted in ("f32", "bf16")
-        )
+        return same and self.c.k >= block and leaf.node.elem == wanted and wanted in ("f32", "bf16")
 
     # -- general ---------------------------------------------------------------------------------
 
     def _pulled(
-        self, panel: Val, batch: Indices, first: Index, width: int, active: Val | None
+        self,
+        batch: Indices,
+        each: Callable[[Callable[[Val, Index], None]], None],
+        width: int,
+        active: Val | None,
     ) -> None:
-        """Loop over k dimension by dimension; the lanes run along the columns."""
+        """Loop over k dimension by dimension; the lanes run along the columns.
+
+        `each(store)` calls `store(panel, first column)` for every panel wanted.
+        """
         v, c, lanes = self.v, self.c, self.layout.lanes
         column = domain.variable(c.n)
 
@@ -133,21 +162,17 @@ class Packer:
                 return
             flat = linear(space.indices, contiguous_strides(c.reduced))
 
-            def columns(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                start = Var(f"n{j.name}", width)
-                v.values[start] = j
-                self._store(
-                    panel,
-                    batch,
-                    first + of(start),
-                    of(start),
-                    space.indices,
-                    flat,
-                    self._mask(j, active),
-                )
-                return []
+            def store(panel: Val, first: Index) -> None:
+                def columns(j: Val, _: tuple[Val, ...]) -> list[Val]:
+                    start = Var(f"n{j.name}", width)
+                    v.values[start] = j
+                    column, mask = first + of(start), self._mask(j, active)
+                    self._store(panel, batch, column, of(start), space.indices, flat, mask)
+                    return []
 
-            e.loop(e.index(0), e.index(width), lanes, columns)
+                e.loop(e.index(0), e.index(width), lanes, columns)
+
+            each(store)
 
         nest(space.variables)
 

@@ -1,0 +1,173 @@
+"""Matrix products with a long k: blocks of k, groups of panels, sums kept in memory.
+
+In: as for `gemm`. Out: one kernel. A block of A, the packed block of a group of panels and the sums
+of a chunk of rows stay in the second-level cache together; B is read in long rows, once per chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.contraction import Contraction, k_block
+from neuron_compile.neff.codegen.emitter import Val, bits_of
+from neuron_compile.neff.codegen.epilogue import Inverse
+from neuron_compile.neff.codegen.gemm import GemmKernel
+from neuron_compile.neff.codegen.index import Index, of, unravel
+from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.loops import Root
+from neuron_compile.neff.codegen.packing import Packer
+from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.views import Indices
+from neuron_compile.neff.target import Target
+
+LONG_K = 1024  # up to here one panel over all of k stays in the cache
+BLOCK_K = 384
+GROUP_BYTES = 1 << 18  # of the packed block of a group of panels: half a megabyte with the sums
+KEPT_ROWS = 256  # whose sums wait in memory while the blocks of k pass
+
+
+def k_blocks(c: Contraction) -> int:
+    """Into how many equal blocks to cut the first reduced dimension; 1 where it does not pay."""
+    if c.k <= LONG_K:
+        return 1
+    first = c.reduced[0]
+    inner = c.k // first
+    for blocks in range(-(-c.k // (BLOCK_K * 4 // 3)), first + 1):
+        if first % blocks == 0:
+            k = first // blocks * inner
+            return blocks if k >= BLOCK_K // 4 and k % 2 == 0 else 1
+    return 1
+
+
+class BlockedGemm(GemmKernel):
+    """The product kernel with an outer loop over k."""
+
+    def __init__(
+        self,
+        c: Contraction,
+        roots: Sequence[tuple[Root, Inverse]],
+        leaves: Mapping[Node, int],
+        name: str,
+        target: Target,
+    ) -> None:
+        super().__init__(c, roots, leaves, name, target)
+        self.blocks = k_blocks(c)
+        self.block = domain.variable(max(self.blocks, 2))
+        self.part = k_block(c, of(self.block), c.reduced[0] // self.blocks)
+        self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
+        size = self.panel_elements * bits_of(self._panel_elem) // 8
+        self.group = max(1, min(self.panels, GROUP_BYTES // size))
+
+    def kernel(self, packed: int | None = None) -> Kernel:
+        """Tasks are as for the plain kernel; a thread takes its panels in groups."""
+        assert packed is None, "blocks are never packed ahead"
+        c, e = self.c, self.e
+        chunks = self._chunks()
+        tasks = prod(c.batch) * chunks * self.panels
+        self.rows = -(-(c.m // self.tile.rows) // chunks) * self.tile.rows + c.m % self.tile.rows
+        self.panel_block = e.local(self._panel_elem, self.group * self.panel_elements)
+        self.sums = e.local(self.elem, self.group * self.rows * self.width)
+        end = Val("%end", "i64", 0, 0, 0)
+
+        def body(state: tuple[Val, ...]) -> list[Val]:
+            number = domain.variable(max(tasks, 2))
+            self.v.values[number] = state[0]
+            *batch, chunk, panel = unravel(of(number), (*c.batch, chunks, self.panels))
+            fixed = tuple(self._variable(i, n) for i, n in zip(batch, c.batch, strict=True))
+            first = self._variable(panel, self.panels)
+            left = e.sub(e.index(self.panels), self.v.scalar(first))
+            count = e.binary("arith.minsi", e.sub(end, state[0]), left)
+            count = e.binary("arith.minsi", count, e.index(self.group))
+            self._group(fixed, self._variable(chunk, chunks), chunks, first, count)
+            return [e.add(state[0], count)]
+
+        begin = Val("%begin", "i64", 0, 0, 0)
+        e.while_loop([begin], lambda state: e.compare("slt", state[0], end), body)
+        text = e.function(self.name, self.target.llvm_attributes())
+        return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
+
+    def _chunks(self) -> int:
+        """Rows whose sums are kept together, or fewer where too few panels share the work."""
+        panels = prod(self.c.batch) * self.panels
+        most = max(1, self.c.m // (2 * self.tile.rows))
+        kept = -(-self.c.m // KEPT_ROWS)
+        return max(1, min(max(kept, -(-4 // panels)), most))
+
+    def _group(self, batch: Indices, chunk: Index, chunks: int, first: Index, count: Val) -> None:
+        """All blocks of k for a group of panels and a chunk of rows, then the epilogue."""
+        e, v = self.e, self.v
+        start = domain.variable(max(2, self.c.m // self.tile.rows))
+        v.values[start] = self._first_tile(chunk, chunks)
+        origin = of(start) * self.tile.rows
+
+        def place(panel: Index, row: Index) -> Index:
+            return panel * self.rows + (row - origin)
+
+        def clear(panel: Index, row: Index, rows: int) -> None:
+            zero = e.const(self.elem, 0, self.lanes)
+            self._store_sums([zero] * (rows * self.tile.vectors), self._sums_at(place(panel, row)))
+
+        def add(panel: Index, row: Index, rows: int) -> None:
+            at = self._sums_at(place(panel, row))
+            before = [
+                e.load(e.gep(at, i * self.lanes, self.elem), self.elem, self.lanes, constant=False)
+                for i in range(rows * self.tile.vectors)
+            ]
+            self._store_sums(self._multiply(batch, row, rows, before), at)
+
+        def finish(panel: Index, row: Index, rows: int) -> None:
+            column = (first + panel) * self.width
+            columns = self._columns(first + panel)
+            self._epilogue(batch, row, rows, place(panel, row), column, columns)
+
+        def block(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            v.values[self.block] = i
+            self._pack_block(batch, first, count)
+            self._tiles_of_group(chunk, chunks, count, add)
+            return []
+
+        self._tiles_of_group(chunk, chunks, count, clear)
+        e.loop(e.index(0), e.index(self.blocks), 1, block)
+        self._tiles_of_group(chunk, chunks, count, finish)
+
+    def _sums_at(self, row: Index) -> Val:
+        return self.e.gep(self.sums, self.v.scalar(row * self.width), self.elem)
+
+    def _tiles_of_group(
+        self, chunk: Index, chunks: int, count: Val, tile: Callable[[Index, Index, int], None]
+    ) -> None:
+        """`tile(panel within the group, row, rows)` for every register tile."""
+        e = self.e
+
+        def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
+            number = domain.variable(max(self.group, 2))
+            self.v.values[number] = j
+            panel = of(number)
+            self.panel = e.gep(
+                self.panel_block, e.mul(j, e.index(self.panel_elements)), self._panel_elem
+            )
+            self._tiles(chunk, chunks, lambda row, rows: tile(panel, row, rows))
+            return []
+
+        e.loop(e.index(0), count, 1, body)
+
+    def _pack_block(self, batch: Indices, first: Index, count: Val) -> None:
+        """Pack the group's panels; the matrix's last panel may have fewer columns."""
+        e, rest = self.e, self.c.n % self.width
+        size = self.panel_elements
+        if not rest:
+            self.packer.pack_group(self.panel_block, batch, first * self.width, count, size)
+            return
+        after = e.add(self.v.scalar(first), count)
+        is_last = e.compare("eq", after, e.index(self.panels))
+        whole = e.sub(count, e.cast("arith.extui", is_last, "i64"))
+        self.packer.pack_group(self.panel_block, batch, first * self.width, whole, size)
+
+        def last() -> None:
+            target = e.gep(self.panel_block, e.mul(whole, e.index(size)), self._panel_elem)
+            column = Index((self.panels - 1) * self.width)
+            self.packer.pack(target, batch, column, self.width, e.index(rest))
+
+        e.when(is_last, last)
