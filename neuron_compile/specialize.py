@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy  # type: ignore[import-untyped]
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import (
@@ -154,8 +153,8 @@ def concrete_size(
         )
         for symbolic, number in pairs:
             if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
-                bindings[symbolic.node.expr] = sympy.sympify(number)
-    found = value.node.expr.xreplace(bindings)
+                bindings[symbolic.node.expr] = number
+    found = value.node.expr.subs(bindings)
     if not found.is_Integer:
         raise _depends_on_data(f"size {value} of an output")
     return int(found)
