@@ -39,6 +39,7 @@ class Rule:
 
 
 _RULES: dict[OpOverload, Rule] = {}
+_NAMED: dict[str, Callable[..., Any]] = {}
 
 
 def emits(*overloads: OpOverload, supports: Supports | None = None) -> Callable[[_Emit], _Emit]:
@@ -70,10 +71,27 @@ def emits(*overloads: OpOverload, supports: Supports | None = None) -> Callable[
     return register
 
 
+def emits_named(*names: str) -> Callable[[_Emit], _Emit]:
+    """As `emits`, for operators of packages that need not be installed: "library::operator"."""
+
+    def register(emit: _Emit) -> _Emit:
+        for name in names:
+            if name in _NAMED:
+                raise ValueError(f"{name} has an emitter already")
+            _NAMED[name] = emit
+        return emit
+
+    return register
+
+
 def rule_for(overload: Any) -> Rule | None:
     """The rule of an exact overload, or None if we have no emitter for it."""
     _load_families()
-    return _RULES.get(overload)
+    known = _RULES.get(overload)
+    if known is None and isinstance(overload, OpOverload) and overload.name() in _NAMED:
+        emit = _NAMED[overload.name()]
+        return Rule(overload, emit, None, emit.__module__.rpartition(".")[2])
+    return known
 
 
 def all_rules() -> Mapping[OpOverload, Rule]:
