@@ -83,9 +83,10 @@ class _Front:
             return shim.make_rearranger(call_plan)
         job = compiler.Job(work, kind, self.options, self.environment, _facts_for_key(call_plan))
         with _disable_current_modes():  # AOTAutograd's tracing mode would fake our real constants
+            if self.environment.compile_only:
+                compiler.compile_only(job)
+                return shim.make_unrun(call_plan)
             program = compiler.executable(job)
-        if self.environment.compile_only:
-            return shim.make_unrun(call_plan)
         host = program.neff.plan
         launches = sum(kernel.launches for kernel in host.kernels)
         return shim.make_callable(

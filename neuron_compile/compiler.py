@@ -68,12 +68,7 @@ def executable(job: Job) -> Executable:
 
     Raises UnsupportedOpError, LoweringError, PassError or CodegenError where it cannot be compiled.
     """
-    with counters.timed("key"):
-        key = _key(job)
-    files = artifacts(
-        job.environment.artifact_dir, job.name, job.kind, key.graph_hash if key else "unhashed"
-    )
-    files.write("fx_graphs", ".txt", lambda: str(job.graph.graph))
+    key, files = _start(job)
     if key is None:
         return _load(_build(job, {}, files))
     with _one_at_a_time(key):
@@ -84,6 +79,25 @@ def executable(job: Job) -> Executable:
         loaded = _load(_bytes_of(job, key, files))
         _MEMORY.put(key, loaded)
         return loaded
+
+
+def compile_only(job: Job) -> None:
+    """Have the job's graph in the cache on disk, without loading it: it may be for another CPU."""
+    key, files = _start(job)
+    if key is None:
+        _build(job, {}, files)
+        return
+    with _one_at_a_time(key):
+        _bytes_of(job, key, files)
+
+
+def _start(job: Job) -> tuple[Key | None, Artifacts]:
+    with counters.timed("key"):
+        key = _key(job)
+    graph_hash = key.graph_hash if key else "unhashed"
+    files = artifacts(job.environment.artifact_dir, job.name, job.kind, graph_hash)
+    files.write("fx_graphs", ".txt", lambda: str(job.graph.graph))
+    return key, files
 
 
 def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:

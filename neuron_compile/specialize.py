@@ -21,11 +21,17 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
+from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.errors import LoweringError
 from neuron_compile.placement import user_line
 
 # Numbers that depend on a symbolic size, as they stand in a captured graph.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+# So many sizes of one graph deserve a word of advice.
+_MANY = 16
+# Sizes of one graph whose code stays loaded; older ones are loaded again from the cache.
+_KEPT = 1024
 
 Runner = Callable[[list[Any]], Sequence[Any]]
 
@@ -72,6 +78,7 @@ class _Specializations:
         self._make = make
         self._runners: dict[tuple[Any, ...], Runner] = {}
         self._lock = threading.Lock()
+        self._made = 0
         values = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self._numbers = tuple(
             i for i, value in enumerate(values) if not isinstance(value, torch.Tensor)
@@ -97,8 +104,22 @@ class _Specializations:
             if runner is None:
                 arguments = [_describe(value) for value in args]
                 runner = self._make(concrete_graph(self._graph, arguments), arguments)
-                self._runners[signature] = runner
+                self._keep(signature, runner)
         return runner
+
+    def _keep(self, signature: tuple[Any, ...], runner: Runner) -> None:
+        self._runners[signature] = runner
+        self._made += 1
+        if self._made == _MANY:
+            # Said once in a process: it is the model's way of working, not an accident (T126).
+            warn_once(
+                "many-sizes",
+                f"one graph was compiled for {_MANY} different sizes; each new size costs a "
+                "compilation. Pad the inputs to a few lengths (to the next power of two, say), or "
+                "give the sizes that do not matter a fixed value",
+            )
+        if len(self._runners) > _KEPT:
+            self._runners.pop(next(iter(self._runners)))
 
 
 def concrete_graph(

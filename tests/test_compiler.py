@@ -16,7 +16,7 @@ import neuron_compile
 from neuron_compile import compiler
 from neuron_compile.cache.warn_once import forget_warnings
 from neuron_compile.call_plan import OutputRule, plan
-from neuron_compile.compiler import Job, executable, forget_executables
+from neuron_compile.compiler import Job, compile_only, executable, forget_executables
 from neuron_compile.environment import Environment
 from neuron_compile.errors import OptionError
 from neuron_compile.options import Options
@@ -151,6 +151,16 @@ def test_failed_compilation_leaves_nothing_and_blocks_nobody(tmp_path: Path, mon
 def test_unknown_target_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="x86-64-v9"):
         executable(job(tmp_path, options=Options(target="x86-64-v9")))
+
+
+def test_code_for_another_cpu_can_be_compiled_but_not_loaded(tmp_path: Path, monkeypatch) -> None:
+    from neuron_compile.neff import target
+
+    monkeypatch.setattr(target.Target, "missing_on_host", lambda _self: ("avx9",))
+    compile_only(job(tmp_path))
+    assert len(list(tmp_path.rglob("*.neff"))) == 1
+    with pytest.raises(neuron_compile.NeffTargetError, match="avx9"):
+        executable(job(tmp_path))
 
 
 def test_memory_keeps_the_most_recent(tmp_path: Path, monkeypatch) -> None:

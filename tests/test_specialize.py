@@ -7,6 +7,8 @@ import threading
 import pytest
 import torch
 
+from neuron_compile import specialize
+from neuron_compile.cache.warn_once import forget_warnings
 from neuron_compile.errors import LoweringError
 from neuron_compile.specialize import (
     Argument,
@@ -110,6 +112,28 @@ def test_one_graph_per_layout_however_many_threads_ask() -> None:
     assert len(made) == 2
     call(arguments_of(graph, torch.ones(4, 5).t()))
     assert len(made) == 3
+
+
+def test_old_sizes_are_let_go_and_many_sizes_get_advice(monkeypatch, caplog) -> None:
+    forget_warnings()
+    monkeypatch.setattr(specialize, "_KEPT", 2)
+    monkeypatch.setattr(specialize, "_MANY", 3)
+    graph = dynamic_graph(lambda x: x * 2, torch.ones(3, 4))
+    made = []
+
+    def make(concrete, arguments):
+        made.append(arguments)
+        return lambda args: concrete(*args)
+
+    call = specializing_callable(graph, make)
+    for n in (5, 6, 6, 5):
+        call(arguments_of(graph, torch.ones(n, 4)))
+    assert len(made) == 2
+    assert "different sizes" not in caplog.text
+    for n in (7, 6, 5):
+        call(arguments_of(graph, torch.ones(n, 4)))
+    assert len(made) == 4
+    assert caplog.text.count("compiled for 3 different sizes") == 1
 
 
 def test_ambient_tracing_of_the_caller_does_not_matter() -> None:
