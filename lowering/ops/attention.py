@@ -33,6 +33,24 @@ def _no_dropout(position: int):
     return supports
 
 
+def _spread_heads(b: Builder, x: Value, heads: int) -> Value:
+    """Keys or values of grouped queries: each head repeated for its `heads` / own query heads."""
+    batch, own, length, width = b.shape(x)
+    if own == heads:
+        return x
+    spread = [batch, own, heads // own, length, width]
+    return b.reshape(b.broadcast_in_dim(x, spread, [0, 1, 3, 4]), [batch, heads, length, width])
+
+
+def _gather_heads(b: Builder, grad: Value, own: int) -> Value:
+    """The transpose of `_spread_heads`: gradients of repeated heads are added up."""
+    batch, heads, length, width = b.shape(grad)
+    if own == heads:
+        return grad
+    split = b.reshape(grad, [batch, own, heads // own, length, width])
+    return sum_over(b, split, [2])
+
+
 def _scores(
     b: Builder, q: Value, k: Value, mask: Value | None, is_causal: bool, scale: float | None
 ) -> Value:
@@ -71,6 +89,7 @@ def attention(
     A row that is masked everywhere gives zeros, with a log-sum-exp of 0 (T119): backward then finds
     exp(-inf - 0) = 0 without a special case.
     """
+    k, v = (_spread_heads(b, x, b.shape(q)[1]) for x in (k, v))
     scores = _scores(b, q, k, attn_mask, is_causal, scale)
     shape = b.shape(scores)
     top = max_over(b, scores, _KEYS)
@@ -120,6 +139,8 @@ def attention_backward(
     def dot(x: Value, y: Value, over: tuple[list[int], list[int]]) -> Value:
         return b.dot_general(x, y, batch=_BATCH, contract=over, dtype=wide)
 
+    own = b.shape(k)[1]
+    k, v = (_spread_heads(b, x, b.shape(q)[1]) for x in (k, v))
     scores = _scores(b, q, k, attn_mask, is_causal, scale)
     shape = b.shape(scores)
     rows = keep(b, b.convert(logsumexp, wide), _KEYS, shape)
@@ -131,5 +152,7 @@ def attention_backward(
     grad_scores = b.multiply(b.multiply(weights, centred), b.full_like(weights, factor))
     grad_scores = b.convert(grad_scores, narrow)
     grad_q = dot(grad_scores, k, ([3], [2]))
-    grad_k = dot(grad_scores, q, ([2], [2]))
+    grad_k, grad_v = (
+        _gather_heads(b, made, own) for made in (dot(grad_scores, q, ([2], [2])), grad_v)
+    )
     return [b.convert(made, b.result_dtype(i)) for i, made in enumerate((grad_q, grad_k, grad_v))]
