@@ -34,13 +34,14 @@ def assert_no_farther(
     reference: torch.Tensor,
     name: str = "result",
     *,
-    scale: float | None = None,
+    floor: float | None = None,
 ) -> None:
     """Ours lies no farther from `reference` than eager does, by mean square and by largest error.
 
-    `reference` is the same computation in float64 (complex128). `scale` is the size of value whose
-    last place counts as exact enough; by default the largest finite reference value. Give it where
-    large terms cancel, as in the gradient of a bias before a normalisation, which is zero.
+    `reference` is the same computation in float64 (complex128). `floor` is the error that counts as
+    exact; by default some units in the last place of the largest reference value. Give it where the
+    values do not show their own rounding: a gradient that is zero but for cancellation, or the mean
+    of many rough values, whose error eager may miss by luck.
     """
     assert_same_kind(ours, eager, name)
     if not (eager.is_floating_point() or eager.is_complex()):
@@ -63,8 +64,9 @@ def assert_no_farther(
         return
     error_ours = (ours64 - exact)[finite].abs()
     error_eager = (eager64 - exact)[finite].abs()
-    largest = float(exact[finite].abs().max()) if scale is None else scale
-    floor = FLOOR_ULPS * torch.finfo(eager.dtype).eps * largest
+    largest = float(exact[finite].abs().max())
+    if floor is None:
+        floor = ulps(eager.dtype, largest)
     for kind, factor, mine, theirs in (
         ("mean square", RMS_FACTOR, _rms(error_ours), _rms(error_eager)),
         ("largest", MAX_FACTOR, float(error_ours.max()), float(error_eager.max())),
@@ -73,6 +75,16 @@ def assert_no_farther(
             f"{name} {tuple(eager.shape)} {eager.dtype}: {kind} error against float64 is "
             f"{mine:.3g}, eager's {theirs:.3g} (largest value {largest:.3g})"
         )
+
+
+def ulps(dtype: torch.dtype, value: float) -> float:
+    """The error at values of this size that nobody need explain."""
+    return FLOOR_ULPS * torch.finfo(dtype).eps * value
+
+
+def rms_error(value: torch.Tensor, reference: torch.Tensor) -> float:
+    """Root of the mean square of the difference, in float64."""
+    return _rms(value.detach().double() - reference.detach().double())
 
 
 def _parts(tensor: torch.Tensor) -> torch.Tensor:
