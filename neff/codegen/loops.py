@@ -117,9 +117,25 @@ def _row_place(root: Root, found: Trace, is_leaf: Callable[[Node], bool]) -> Ind
                 atom = index.terms[0][0]
                 if isinstance(atom, Var):
                     values.setdefault(atom, value)
-    if any(v.extent > 1 and v not in values for v in own):
+    wanted = [v for v in own if v.extent > 1]
+    if any(v not in values for v in wanted) or not _cover(wanted, values):
         return None
     return tuple(i.substitute(values) for i in at)
+
+
+def _cover(own: Sequence[Var], values: Mapping[Var, Index]) -> bool:
+    """Whether the nest visits every combination of `own`: each value counts through its whole extent."""
+    used: set[Var] = set()
+    for v in own:
+        count = 1
+        for atom, factor in sorted(values[v].terms, key=lambda term: term[1]):
+            if not isinstance(atom, Var) or atom in used or factor != count:
+                return False
+            used.add(atom)
+            count *= atom.extent
+        if count != v.extent or values[v].constant:
+            return False
+    return True
 
 
 class _NestEmitter:
