@@ -41,7 +41,8 @@ class AliasGuard:
         self._variants: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, *args: Any) -> Any:
+    def call(self, *args: Any) -> Any:
+        """Run the code for these arguments."""
         pattern = overlaps(args, self._changed)
         if self._expected is None:
             self._expected = pattern

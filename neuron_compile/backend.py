@@ -52,9 +52,11 @@ def neuron(
     changed = changed_inputs()
     if not changed:
         return compiled
-    return AliasGuard(
+    guard = AliasGuard(
         compiled, changed, lambda args: compile_for_arguments(graph, args, front.compile_graph)
     )
+    # Dynamo looks at every frame that runs below a compiled function, so also at ours.
+    return torch._dynamo.disable(guard.call, reason="compares addresses, which cannot be traced")
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,9 @@ def test_a_variant_per_pattern_made_once() -> None:
     guard = AliasGuard(lambda *_args: "first", [0], recompile)
     base = torch.ones(8)
     apart = torch.ones(4), torch.ones(4)
-    assert guard(*apart) == "first"
-    assert guard(base[:4], base[2:6]) == "variant 1"
-    assert guard(base[:4], base[2:6]) == "variant 1"
-    assert guard(base[:4], base[3:7]) == "variant 2"
-    assert guard(*apart) == "first"
+    assert guard.call(*apart) == "first"
+    assert guard.call(base[:4], base[2:6]) == "variant 1"
+    assert guard.call(base[:4], base[2:6]) == "variant 1"
+    assert guard.call(base[:4], base[3:7]) == "variant 2"
+    assert guard.call(*apart) == "first"
     assert len(made) == 2

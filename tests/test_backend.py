@@ -76,15 +76,26 @@ def test_only_graphs_that_change_inputs_pay_for_the_aliasing_check(jobs, monkeyp
 
     made = []
 
-    def record(compiled, changed, recompile):
-        made.append(changed)
-        return compiled
+    class Recorder(backend.AliasGuard):
+        def __init__(self, compiled, changed, recompile) -> None:
+            made.append(changed)
+            super().__init__(compiled, changed, recompile)
 
-    monkeypatch.setattr(backend, "AliasGuard", record)
+    monkeypatch.setattr(backend, "AliasGuard", Recorder)
     torch.compile(lambda x, y: x + y, backend="neuron")(torch.ones(2), torch.ones(2))
     assert made == []
     torch.compile(lambda x, y: y.add_(x), backend="neuron")(torch.ones(2), torch.ones(2))
     assert [len(changed) for changed in made] == [1]
+
+
+def test_dynamo_does_not_trace_the_aliasing_check(jobs) -> None:
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    compiled = torch.compile(lambda x, y: y.add_(x), backend="neuron")
+    compiled(torch.ones(2), torch.ones(2))
+    assert counters["frames"]["total"] == 1
+    assert not counters["graph_break"]
 
 
 def test_variable_that_makes_no_sense_is_named(jobs, monkeypatch) -> None:
