@@ -55,8 +55,7 @@ def neuron(
     guard = AliasGuard(
         compiled, changed, lambda args: compile_for_arguments(graph, args, front.compile_graph)
     )
-    # Dynamo looks at every frame that runs below a compiled function, so also at ours.
-    return torch._dynamo.disable(guard.call, reason="compares addresses, which cannot be traced")
+    return guard.call
 
 
 @dataclass(frozen=True, slots=True)

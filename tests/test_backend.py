@@ -88,16 +88,6 @@ def test_only_graphs_that_change_inputs_pay_for_the_aliasing_check(jobs, monkeyp
     assert [len(changed) for changed in made] == [1]
 
 
-def test_dynamo_does_not_trace_the_aliasing_check(jobs) -> None:
-    from torch._dynamo.utils import counters
-
-    counters.clear()
-    compiled = torch.compile(lambda x, y: y.add_(x), backend="neuron")
-    compiled(torch.ones(2), torch.ones(2))
-    assert counters["frames"]["total"] == 1
-    assert not counters["graph_break"]
-
-
 def test_variable_that_makes_no_sense_is_named(jobs, monkeypatch) -> None:
     monkeypatch.setenv("TORCH_NEURONX_COMPILE_ONLY", "perhaps")
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="TORCH_NEURONX_COMPILE_ONLY"):
