@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -186,10 +187,15 @@ def _find_madvise() -> Callable[[int, int, int], int]:
 _madvise = _find_madvise()
 
 
-def _default_limit() -> int:
-    """A quarter of the machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+def default_limit(memory_max: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """A quarter of the machine's memory, or of what the container may use (a control group's file)."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        allowed = int(memory_max.read_text())
+    except (OSError, ValueError):  # no control group, or "max"
+        allowed = installed
+    return min(installed, allowed) // 4
 
 
-POOL = Pool(_default_limit())
+POOL = Pool(default_limit())
 os.register_at_fork(after_in_child=POOL.forget)

@@ -175,6 +175,14 @@ def test_the_limit_holds(small: Pool) -> None:
     assert small.held() <= small.limit
 
 
+def test_limit_is_a_quarter_of_what_the_container_may_use(tmp_path) -> None:
+    file = tmp_path / "memory.max"
+    file.write_text(f"{400 * MIB}\n")
+    assert pool.default_limit(file) == 100 * MIB
+    file.write_text("max\n")
+    assert pool.default_limit(file) == pool.default_limit(tmp_path / "absent") > 100 * MIB
+
+
 def test_idle_memory_goes_back_by_itself() -> None:
     p = Pool(limit=64 * MIB, idle_seconds=0.05)
     tensor(p)
