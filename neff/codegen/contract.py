@@ -14,7 +14,8 @@ from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.gemm import GemmKernel, is_paired, lane_cost, tile_time
-from neuron_compile.neff.codegen.gemm_blocked import BlockedGemm, k_blocks
+from neuron_compile.neff.codegen.gemm_blocked import BlockedGemm
+from neuron_compile.neff.codegen.gemm_blocked import pays as blocking_pays
 from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root, kernels_of
@@ -102,6 +103,9 @@ class _Contract:
             stored[self.node] = root.number
         c = self._roles(fused)
         before: list[Kernel] = []
+        if blocking_pays(c):
+            blocked = BlockedGemm(c, fused, self.leaves, self.name, self.target).kernel()
+            return [blocked, *kernels_of(after, stored, f"{self.name}_after", self.target)]
         if not reads_in_place(c, self.leaves, self.target):
             before, c = self._copy_a(c)
         return [
@@ -112,8 +116,6 @@ class _Contract:
 
     def _product(self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]) -> list[Kernel]:
         """The product itself, after packing B where that is a kernel of its own."""
-        if k_blocks(c) > 1:
-            return [BlockedGemm(c, fused, self.leaves, self.name, self.target).kernel()]
         gemm = GemmKernel(c, fused, self.leaves, self.name, self.target)
         if not gemm.packs_ahead():
             return [gemm.kernel()]

@@ -1,7 +1,7 @@
-"""Matrix products with a long k: blocks of k, groups of panels, sums kept in memory.
+"""Large matrix products: blocks of k, groups of panels, both operands packed, sums kept in memory.
 
-In: as for `gemm`. Out: one kernel. A block of A, the packed block of a group of panels and the sums
-of a chunk of rows stay in the second-level cache together; B is read in long rows, once per chunk.
+In: as for `gemm`, but A may be any expression. Out: one kernel. A block of A, the packed block of a
+group of panels and the sums of a chunk of rows stay in the second-level cache together.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.a_block import ABlock
 from neuron_compile.neff.codegen.contraction import Contraction, k_block
 from neuron_compile.neff.codegen.emitter import Val, bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse
@@ -22,23 +23,29 @@ from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 
-LONG_K = 1024  # up to here one panel over all of k stays in the cache
+LEAST_WORK = 1 << 20  # multiply-adds below which the plain kernel does
 BLOCK_K = 384
-GROUP_BYTES = 1 << 18  # of the packed block of a group of panels: half a megabyte with the sums
+GROUP_BYTES = 400 << 10  # of the packed block of a group of panels
 KEPT_ROWS = 256  # whose sums wait in memory while the blocks of k pass
 
 
+def pays(c: Contraction) -> bool:
+    """Whether blocking pays: long sums over enough rows, cut evenly."""
+    return c.k >= 96 and c.m >= 16 and c.m * c.n * c.k >= LEAST_WORK and k_blocks(c) > 0
+
+
 def k_blocks(c: Contraction) -> int:
-    """Into how many equal blocks to cut the first reduced dimension; 1 where it does not pay."""
-    if c.k <= LONG_K:
+    """Into how many equal blocks to cut the first reduced dimension; 0 where it has no fit divisor."""
+    most = BLOCK_K * 4 // 3
+    if c.k <= most:
         return 1
     first = c.reduced[0]
     inner = c.k // first
-    for blocks in range(-(-c.k // (BLOCK_K * 4 // 3)), first + 1):
+    for blocks in range(-(-c.k // most), first + 1):
         if first % blocks == 0:
             k = first // blocks * inner
-            return blocks if k >= BLOCK_K // 4 and k % 2 == 0 else 1
-    return 1
+            return blocks if k >= BLOCK_K // 4 and k % 2 == 0 else 0
+    return 0
 
 
 class BlockedGemm(GemmKernel):
@@ -59,6 +66,7 @@ class BlockedGemm(GemmKernel):
         self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
         size = self.panel_elements * bits_of(self._panel_elem) // 8
         self.group = max(1, min(self.panels, GROUP_BYTES // size))
+        self.block_of_a = ABlock(self.v, self.part, self._panel_elem, self.lanes, self.paired)
 
     def kernel(self, packed: int | None = None) -> Kernel:
         """Tasks are as for the plain kernel; a thread takes its panels in groups."""
@@ -67,6 +75,7 @@ class BlockedGemm(GemmKernel):
         chunks = self._chunks()
         tasks = prod(c.batch) * chunks * self.panels
         self.rows = -(-(c.m // self.tile.rows) // chunks) * self.tile.rows + c.m % self.tile.rows
+        self.block_of_a.allocate(self.rows, self.computed)
         self.panel_block = e.local(self._panel_elem, self.group * self.panel_elements)
         self.sums = e.local(self.elem, self.group * self.rows * self.width)
         end = Val("%end", "i64", 0, 0, 0)
@@ -101,6 +110,7 @@ class BlockedGemm(GemmKernel):
         start = domain.variable(max(2, self.c.m // self.tile.rows))
         v.values[start] = self._first_tile(chunk, chunks)
         origin = of(start) * self.tile.rows
+        self.origin = origin
 
         def place(panel: Index, row: Index) -> Index:
             return panel * self.rows + (row - origin)
@@ -124,6 +134,7 @@ class BlockedGemm(GemmKernel):
 
         def block(i: Val, _: tuple[Val, ...]) -> list[Val]:
             v.values[self.block] = i
+            self.block_of_a.pack(batch, origin, self._last_row(chunk, chunks))
             self._pack_block(batch, first, count)
             self._tiles_of_group(chunk, chunks, count, add)
             return []
@@ -131,6 +142,19 @@ class BlockedGemm(GemmKernel):
         self._tiles_of_group(chunk, chunks, count, clear)
         e.loop(e.index(0), e.index(self.blocks), 1, block)
         self._tiles_of_group(chunk, chunks, count, finish)
+
+    def _last_row(self, chunk: Index, chunks: int) -> Val:
+        """The row after a chunk's last one."""
+        e, size = self.e, self.tile.rows
+        end = e.mul(self._first_tile(chunk + 1, chunks), e.index(size))
+        if not self.c.m % size:
+            return end
+        final = e.compare("eq", self.v.scalar(chunk), e.index(chunks - 1))
+        return e.select(final, e.index(self.c.m), end)
+
+    def _a(self, batch: Indices, row: Index, position: Index) -> Val:
+        """One element (or pair) of the packed block of A in all lanes."""
+        return self.block_of_a.element(row - self.origin, position)
 
     def _sums_at(self, row: Index) -> Val:
         return self.e.gep(self.sums, self.v.scalar(row * self.width), self.elem)

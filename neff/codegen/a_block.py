@@ -1,0 +1,126 @@
+"""A block of A in thread-local memory: rows of a chunk by a block of k, as the register tiles read it.
+
+In: a contraction over one block of k, whose A may be any expression. Out: a packed copy and its
+elements. The copy keeps the direction in which A is contiguous; its rows are padded by a cache line,
+so that rows a power of two apart do not share cache sets.
+"""
+
+from __future__ import annotations
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.accesses import trace
+from neuron_compile.neff.codegen.contraction import Contraction
+from neuron_compile.neff.codegen.elementwise import convert, to_bfloat16
+from neuron_compile.neff.codegen.emitter import Val, bits_of
+from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
+from neuron_compile.neff.codegen.index import Index, of
+from neuron_compile.neff.codegen.program import Tensor
+from neuron_compile.neff.codegen.views import Indices
+
+
+class ABlock:
+    """`elem`: the element type of the copy (`i16`: bits of bfloat16, always with k contiguous)."""
+
+    def __init__(self, v: Evaluator, c: Contraction, elem: str, lanes: int, paired: bool) -> None:
+        self.v, self.c, self.elem, self.lanes, self.paired = v, c, elem, lanes, paired
+        self.along_rows = not paired and self._rows_are_contiguous()
+
+    def _rows_are_contiguous(self) -> bool:
+        """Whether most accesses of A are contiguous along its rows rather than along k."""
+        m, k = domain.variable(self.c.m), domain.variable(self.c.k)
+        batch = tuple(of(domain.variable(n)) for n in self.c.batch)
+        source = self.c.a_source(batch, of(m), of(k))
+        found = trace([(source.operand, source.indices)], lambda n: n in self.v.bases).offsets()
+        rows = sum(o.coefficient(m) == 1 for o in found)
+        return rows > sum(o.coefficient(k) == 1 for o in found)
+
+    def allocate(self, rows: int, computed: Tensor) -> None:
+        """Memory for `rows` rows of products' type `computed`."""
+        self.computed = computed
+        pad = 512 // bits_of(self.elem)
+        across, along = (self.c.k, rows) if self.along_rows else (rows, self.c.k)
+        self.stride = -(-along // self.lanes) * self.lanes + pad
+        self.memory = self.v.e.local(self.elem, across * self.stride)
+
+    def pack(self, batch: Indices, first: Index, end: Val) -> None:
+        """Copy rows `first` .. `end` (i64, exclusive)."""
+        if self.along_rows:
+            self._pack_along_rows(batch, first, end)
+        else:
+            self._pack_along_k(batch, first, end)
+
+    def element(self, row: Index, position: Index) -> Val:
+        """A(row, position) in all lanes, `row` counted within the block; a pair where paired."""
+        e = self.v.e
+        k = position * 2 if self.paired else position
+        offset = k * self.stride + row if self.along_rows else row * self.stride + k
+        moving = Index(0, offset.terms)
+        base = e.gep(self.memory, self.v.scalar(moving), self.elem) if moving.terms else self.memory
+        address = e.gep(base, offset.constant, self.elem)
+        if self.paired:
+            pair = e.load(address, "i32", constant=False)
+            return e.bitcast_lanes(e.splat(pair, self.lanes), "bf16", 2 * self.lanes)
+        return e.splat(e.load(address, self.elem, constant=False), self.lanes)
+
+    def _pack_along_k(self, batch: Indices, first: Index, end: Val) -> None:
+        e, v, k = self.v.e, self.v, self.c.k
+        whole = k // self.lanes * self.lanes
+
+        def per_row(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            row = domain.variable(max(self.c.m, 2))
+            v.values[row] = i
+
+            def per_vector(j: Val, _: tuple[Val, ...]) -> list[Val]:
+                start = domain.variable(max(k, 2))
+                v.values[start] = j
+                self._copy(batch, of(row), of(start), first, None)
+                return []
+
+            if whole:
+                e.loop(e.index(0), e.index(whole), self.lanes, per_vector)
+            if k % self.lanes:
+                mask = e.lane_mask(k % self.lanes, self.lanes)
+                self._copy(batch, of(row), Index(whole), first, mask)
+            return []
+
+        e.loop(v.scalar(first), end, 1, per_row)
+
+    def _pack_along_rows(self, batch: Indices, first: Index, end: Val) -> None:
+        e, v = self.v.e, self.v
+
+        def per_k(j: Val, _: tuple[Val, ...]) -> list[Val]:
+            position = domain.variable(max(self.c.k, 2))
+            v.values[position] = j
+
+            def per_vector(i: Val, _: tuple[Val, ...]) -> list[Val]:
+                row = domain.variable(max(self.c.m, 2))
+                v.values[row] = i
+                left = e.splat(e.sub(end, i), self.lanes)
+                mask = e.compare("slt", e.lane_ids(self.lanes), left)
+                self._copy(batch, of(row), of(position), first, mask)
+                return []
+
+            e.loop(v.scalar(first), end, self.lanes, per_vector)
+            return []
+
+        e.loop(e.index(0), e.index(self.c.k), 1, per_k)
+
+    def _copy(self, batch: Indices, row: Index, k: Index, first: Index, active: Val | None) -> None:
+        """One vector, along the rows or along k."""
+        v, e = self.v, self.v.e
+        variable = v.fresh_var(self.lanes, is_lane=True)
+        if self.along_rows:
+            row = row + of(variable)
+        else:
+            k = k + of(variable)
+        with v.vector(Lane(variable, self.lanes, active)):
+            source = self.c.a_source(batch, row, k)
+            value, condition = v.from_source(source, None)
+            value = convert(e, e.splat(value, self.lanes), source.operand.tensor, self.computed)
+            if condition is not None:
+                value = e.select(condition, value, e.const(value.elem, 0, self.lanes))
+            if self.paired:
+                value = to_bfloat16(e, value)
+            inner = row - first
+            offset = k * self.stride + inner if self.along_rows else inner * self.stride + k
+            v.store(value, self.memory, offset, self.elem)
