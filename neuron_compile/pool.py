@@ -188,7 +188,7 @@ _madvise = _find_madvise()
 
 
 def default_limit(memory_max: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """A quarter of the machine's memory, or of what the container may use (a control group's file)."""
+    """A quarter of the machine's memory, or of what the container's control group allows."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         allowed = int(memory_max.read_text())
