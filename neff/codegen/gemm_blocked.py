@@ -24,7 +24,7 @@ from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 
 LEAST_WORK = 1 << 20  # multiply-adds below which the plain kernel does
-BLOCK_K = 384
+BLOCK_K = 256
 GROUP_BYTES = 400 << 10  # of the packed block of a group of panels
 KEPT_ROWS = 256  # whose sums wait in memory while the blocks of k pass
 
