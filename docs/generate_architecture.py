@@ -12,8 +12,13 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
 
 FOLDER = Path(__file__).resolve().parent
 TEMPLATE = FOLDER / "architecture.template.md"
@@ -60,27 +65,49 @@ def artifact(folder: Path, kind: str, suffix: str) -> Path:
     return found
 
 
-def steps(before: str) -> Iterator[str]:
-    """One table row per pass: what it did to the number of operations."""
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What the passes did, a table row for each, and the kernels made of their result."""
+
+    rows: list[str]
+    kernels: str
+
+
+def passed(before: str) -> Passed:
+    """Run the passes on the lowered module once more, with somebody looking on."""
     from torch_mlir import ir
 
     from neuron_compile.lowering.context import new_context
     from neuron_compile.passes import run_pipeline
 
+    rows: list[str] = []
     with new_context():
         module = ir.Module.parse(before)
-        text = [str(module)]
-        counts = [_operations(text[0])]
+        seen = [str(module)]
 
         def observe(name: str, changed: ir.Module) -> None:
-            text.append(str(changed))
-            counts.append(_operations(text[-1]))
-            effect = "changed" if text[-1] != text[-2] else "nothing to do"
-            rows.append(f"| `{name}` | {counts[-1]} | {effect} |")
+            text = str(changed)
+            effect = "nothing to do here" if text == seen[-1] else ""
+            rows.append(f"| `{name}` | {_operations(text)} | {effect} |")
+            seen.append(text)
 
-        rows: list[str] = []
         run_pipeline(module, observer=observe)
-    yield from rows
+        return Passed(rows, kernel_text(module))
+
+
+def kernel_text(module: ir.Module) -> str:
+    """The module that goes to LLVM, as `neff.build` makes it."""
+    from neuron_compile.neff.codegen.dispatch import generate
+    from neuron_compile.neff.codegen.driver import module_text
+    from neuron_compile.neff.codegen.memory_plan import plan_memory
+    from neuron_compile.neff.codegen.module import read_program
+    from neuron_compile.neff.target import parse
+
+    target = parse(TARGET)
+    program = read_program(module)
+    kernels = {name: generate(group, target) for name, group in program.groups.items()}
+    scratch = [[s for k in kernels[call.group] for s in k.scratch] for call in program.calls]
+    return module_text(program, kernels, plan_memory(program, scratch), target)
 
 
 def _operations(text: str) -> int:
@@ -88,7 +115,7 @@ def _operations(text: str) -> int:
 
 
 def members(data: bytes) -> Iterator[str]:
-    """One line per file inside the NEFF; sizes only of those that other machines get alike."""
+    """The names of the files inside the NEFF."""
     with tarfile.open(fileobj=BytesIO(data[1024:])) as archive:
         for member in archive:
             yield member.name
@@ -99,6 +126,7 @@ def text(folder: Path) -> dict[str, str]:
     from neuron_compile.neff import reader
 
     before = artifact(folder, "stablehlo", ".before.mlir").read_text()
+    made = passed(before)
     data = artifact(folder, "neff", ".neff").read_bytes()
     neff = reader.read(data)
     cached = [p.relative_to(folder / "cache") for p in sorted((folder / "cache").rglob("*.neff"))]
@@ -116,23 +144,24 @@ def text(folder: Path) -> dict[str, str]:
         "model": MODEL,
         "fx": artifact(folder, "fx_graphs", ".txt").read_text(),
         "before": before,
-        "steps": "\n".join(steps(before)),
+        "steps": "\n".join(made.rows),
         "after": artifact(folder, "stablehlo", ".after.mlir").read_text(),
-        "kernel": excerpt(artifact(folder, "kernels", ".mlir").read_text()),
+        "kernel": first_kernel(made.kernels),
         "members": "\n".join(members(data)),
         "kernels": "\n".join(kernels),
         "tensors": "\n".join(tensors),
         "scratch": str(neff.plan.scratch_bytes),
-        "provenance": "\n".join(f"| {name} |" for name in neff.provenance),
-        "cache": "\n".join(map(str, cached)),
+        "provenance": "\n".join(neff.provenance),
+        "cache": "\n".join(re.sub(r"/../(?=[0-9a-f]{64}/)", "/<2>/", str(p)) for p in cached),
     }
 
 
-def excerpt(kernels: str, lines: int = 90) -> str:
-    """The beginning of the emitted text; all of it would be too long to read."""
-    every = kernels.splitlines()
-    rest = len(every) - lines
-    return "\n".join(every[:lines] + ([f"// ... {rest} more lines"] if rest > 0 else []))
+def first_kernel(kernels: str) -> str:
+    """The first kernel of the emitted text; all of them would be too long to read."""
+    found = re.search(r"^llvm\.func internal @.*?^}$", kernels, flags=re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise ValueError("the emitted text holds no kernel")
+    return found.group()
 
 
 def generate() -> str:
