@@ -10,6 +10,7 @@ from neuron_compile.neff.codegen.attention import attention_kernels
 from neuron_compile.neff.codegen.contract import contract_kernels
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import loop_kernels
+from neuron_compile.neff.codegen.macs import CONTRACTIONS
 from neuron_compile.neff.codegen.program import Group
 from neuron_compile.neff.codegen.split import needs_split, split_kernels
 from neuron_compile.neff.codegen.supported import check_supported
@@ -21,7 +22,8 @@ def generate(group: Group, target: Target) -> list[Kernel]:
     check_supported(group)
     if needs_split(group):
         return split_kernels(group, group.name, target)
-    if group.kind == "contract":
+    products = any(n.op in CONTRACTIONS for n in group.nodes())
+    if group.kind == "contract" and products:
         return contract_kernels(group, group.name, target)
     if group.kind == "attention":
         return attention_kernels(group, group.name, target)
