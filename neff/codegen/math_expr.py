@@ -262,8 +262,9 @@ def power_of_two(exponent: Expr, fmt: FloatFormat) -> Expr:
 
 
 def has_avx512(x: Expr) -> bool:
-    """Whether the target has AVX-512 instructions for vectors like x."""
-    return not _AVX512.isdisjoint(x.e.features) and x.lanes * x.format.bits in (128, 256, 512)
+    """Whether the target has AVX-512 instructions for vectors like x, taken in whole registers."""
+    bits = x.lanes * x.format.bits
+    return not _AVX512.isdisjoint(x.e.features) and (bits in (128, 256) or (bits > 0 and bits % 512 == 0))
 
 
 def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
@@ -273,7 +274,7 @@ def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
     AVX-512 has an instruction; else two exact powers whose exponents add up to n.
     """
     if has_avx512(p):
-        return _scalef(p, n)
+        return by_register(_scalef, p, n)
     fmt = p.format
     whole = t.bits() << fmt.mantissa  # n * 2**mantissa: the rest of t's bits is shifted out
     # floor(n / 2) << mantissa: the mask drops the bit that fell below the exponent field.
@@ -281,6 +282,21 @@ def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
     first = (half + fmt.one).as_float(fmt.elem)
     second = (whole - half + fmt.one).as_float(fmt.elem)
     return p * first * second
+
+
+def by_register(call: Callable[..., Expr], *xs: Expr) -> Expr:
+    """`call(*xs)` register by register: LLVM splits long vectors of operations, not of intrinsics."""
+    first = xs[0]
+    if first.lanes * first.format.bits <= 512:
+        return call(*xs)
+    middle = first.lanes // 2
+    low = by_register(call, *(_lanes(x, range(middle)) for x in xs))
+    high = by_register(call, *(_lanes(x, range(middle, first.lanes)) for x in xs))
+    return Expr(first.e, first.e.shuffle(low.value, high.value, range(first.lanes)))
+
+
+def _lanes(x: Expr, lanes: range) -> Expr:
+    return Expr(x.e, x.e.shuffle(x.value, x.value, lanes))
 
 
 def _scalef(p: Expr, n: Expr) -> Expr:

@@ -9,7 +9,15 @@ in Sun's fdlibm (e_log.c, 1993), so that only a small term carries error.
 from __future__ import annotations
 
 from neuron_compile.neff.codegen.math_exp import LN2_PARTS
-from neuron_compile.neff.codegen.math_expr import INFINITY, NAN, Expr, fma, has_avx512, where
+from neuron_compile.neff.codegen.math_expr import (
+    INFINITY,
+    NAN,
+    Expr,
+    by_register,
+    fma,
+    has_avx512,
+    where,
+)
 
 # (log1p(f) - f) / f**2 for -1/4 <= f <= 1/2; error relative to log1p(f) 2**-27.6.
 _LOG1P_TAIL_F32 = (
@@ -72,24 +80,21 @@ def split(x: Expr) -> tuple[Expr, Expr]:
 
 def _split_with_instructions(x: Expr) -> tuple[Expr, Expr]:
     """As `split`, for all x: k is -inf, inf or NaN and m 1 or NaN where log x is not finite."""
+    # 3: mantissa in [3/4, 3/2); 3 << 2: NaN for a negative operand, 1 for -0.
+    m = by_register(lambda part: _instruction("getmant", part, 3 | 3 << 2), x)
+    exponents = [by_register(lambda part: _instruction("getexp", part), y) for y in (x, m)]
+    return exponents[0] - exponents[1], m
+
+
+def _instruction(name: str, x: Expr, *immediate: int) -> Expr:
+    """An AVX-512 instruction on one register."""
     e, lanes, bits = x.e, x.lanes, x.lanes * x.format.bits
     kind = "ps" if x.format.elem == "f32" else "pd"
-    zero = x.constant(0.0).value
     mask = e.const("i16" if lanes == 16 else "i8", -1)
     rounding = [e.const("i32", 4)] if bits == 512 else []
-
-    def call(name: str, first: Expr, *immediate: int) -> Expr:
-        operands = [first.value, *(e.const("i32", i) for i in immediate), zero, mask, *rounding]
-        return Expr(
-            e,
-            e.intrinsic(
-                f"llvm.x86.avx512.mask.{name}.{kind}.{bits}", operands, x.format.elem, lanes
-            ),
-        )
-
-    # 3: mantissa in [3/4, 3/2); 3 << 2: NaN for a negative operand, 1 for -0.
-    m = call("getmant", x, 3 | 3 << 2)
-    return call("getexp", x) - call("getexp", m), m
+    operands = [x.value, *(e.const("i32", i) for i in immediate), x.constant(0.0).value, mask]
+    full = f"llvm.x86.avx512.mask.{name}.{kind}.{bits}"
+    return Expr(e, e.intrinsic(full, [*operands, *rounding], x.format.elem, lanes))
 
 
 def _finish(x: Expr, edge: float, result: Expr) -> Expr:
