@@ -45,6 +45,7 @@ KEPT_WHOLE = frozenset(
         "aten.count_nonzero.dim_IntList",
         "aten.deg2rad.default",
         "aten.detach.default",
+        "aten.diagonal_backward.default",
         "aten.diagonal_copy.default",
         "aten.dot.default",
         "aten.embedding_dense_backward.default",

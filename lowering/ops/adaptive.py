@@ -16,6 +16,7 @@ from torch_mlir import ir
 
 from neuron_compile.lowering import taps, winners
 from neuron_compile.lowering.builder import Builder
+from neuron_compile.lowering.indices import take_along
 from neuron_compile.lowering.registry import emits
 from neuron_compile.lowering.resample import apply_taps, take_at
 from neuron_compile.lowering.semantics import math_dtype
@@ -134,3 +135,73 @@ def adaptive_max_pool3d(b: Builder, x: ir.Value, output_size: Sequence[int]) -> 
     """Largest element of each window and its flat index."""
     del output_size
     return _max(b, x, 3)
+
+
+# ---- windows at random places ----------------------------------------------------------------
+
+
+def _fractional_starts(
+    b: Builder, samples: ir.Value, column: int, size: int, out: int, kernel: int
+) -> ir.Value:
+    """First positions [N, C, out] of windows spread over `size` by a random sample each."""
+    lead = b.shape(samples)[:2]
+    shape = [*lead, out]
+    sample = b.slice_in_dim(samples, 2, column, column + 1)
+    shift = b.broadcast_in_dim(b.reshape(sample, lead), shape, [0, 1])
+    step = b.full_like(shift, (size - kernel) / (out - 1) if out > 1 else 0.0)
+    at = b.convert(b.iota(shape, 2, torch.int32), b.dtype(shift))
+    start = b.subtract(
+        b.convert(b.multiply(b.add(at, shift), step), torch.int32),
+        b.convert(b.multiply(shift, step), torch.int32),
+    )
+    last = b.compare(b.iota(shape, 2, torch.int32), b.full(shape, out - 1, torch.int32), "EQ")
+    return b.select(last, b.full_like(start, size - kernel), start)
+
+
+def _fractional_max(
+    b: Builder, x: ir.Value, kernel: Sequence[int], samples: ir.Value
+) -> list[ir.Value]:
+    """Largest element of each window and its flat index; [N, C, *out] or [C, *out]."""
+    rank = len(kernel)
+    space, out = b.shape(x)[-rank:], b.result_shape()[-rank:]
+    lead = list(b.shape(samples)[:2])
+    count, cells = math.prod(space), [n for pair in zip(out, kernel, strict=True) for n in pair]
+    shape = [*lead, *cells]
+    flat: ir.Value | None = None
+    for d, (size, m, k) in enumerate(zip(space, out, kernel, strict=True)):
+        # In eager the samples of an image are (x, y), those of a volume (z, y, x).
+        column = 1 - d if rank == 2 else d
+        starts = _fractional_starts(b, samples, column, size, m, k)
+        at = b.add(
+            b.broadcast_in_dim(starts, shape, [0, 1, 2 + 2 * d]),
+            b.iota(shape, 3 + 2 * d, torch.int32),
+        )
+        flat = at if flat is None else b.add(b.multiply(flat, b.full_like(flat, size)), at)
+    assert flat is not None
+    line = b.reshape(flat, [*lead, math.prod(cells)])
+    values = take_along(b, b.reshape(x, [*lead, count]), 2, line)
+    dtype = b.dtype(x)
+    best, where = b.reduce_many(
+        [b.reshape(values, shape), flat],
+        [
+            b.scalar(winners.lowest(dtype), dtype),
+            b.scalar(winners.beyond(torch.int32), torch.int32),
+        ],
+        [3 + 2 * d for d in range(rank)],
+        winners.winner(b, last_nan=True),
+    )
+    where = b.convert(where, torch.int64)
+    return [b.reshape(best, b.result_shape(0)), b.reshape(where, b.result_shape(1))]
+
+
+@emits(aten.fractional_max_pool2d.default, aten.fractional_max_pool3d.default)
+def fractional_max_pool(
+    b: Builder,
+    x: ir.Value,
+    kernel_size: Sequence[int],
+    output_size: Sequence[int],
+    random_samples: ir.Value,
+) -> list[ir.Value]:
+    """Graham 2014: windows at pseudo-random places, from uniform samples [N, C, rank]."""
+    del output_size
+    return _fractional_max(b, x, kernel_size, random_samples)

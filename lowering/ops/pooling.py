@@ -186,6 +186,34 @@ def max_pool3d_backward(
     return _max_pool_backward(b, grad, indices, 3)
 
 
+@emits(aten.fractional_max_pool2d_backward.default)
+def fractional_max_pool2d_backward(
+    b: Builder,
+    grad: ir.Value,
+    x: ir.Value,
+    kernel_size: Sequence[int],
+    output_size: Sequence[int],
+    indices: ir.Value,
+) -> ir.Value:
+    """Gradient with respect to the input."""
+    del x, kernel_size, output_size
+    return _max_pool_backward(b, grad, indices, 2)
+
+
+@emits(aten.fractional_max_pool3d_backward.default)
+def fractional_max_pool3d_backward(
+    b: Builder,
+    grad: ir.Value,
+    x: ir.Value,
+    kernel_size: Sequence[int],
+    output_size: Sequence[int],
+    indices: ir.Value,
+) -> ir.Value:
+    """Gradient with respect to the input."""
+    del x, kernel_size, output_size
+    return _max_pool_backward(b, grad, indices, 3)
+
+
 @emits(aten.adaptive_max_pool2d_backward.default)
 def adaptive_max_pool2d_backward(
     b: Builder, grad: ir.Value, x: ir.Value, indices: ir.Value

@@ -8,7 +8,7 @@ indices all take part; unique indices are never claimed (T078, T079).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch_mlir import ir
@@ -67,19 +67,19 @@ def _put(
 
 @emits(aten.scatter.src)
 def scatter(b: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
-    """X with src at index along `dim`."""
+    """x with src at index along `dim`."""
     return _put(b, x, dim, index, src, replace)
 
 
 @emits(aten.scatter.value)
 def scatter_value(b: Builder, x: ir.Value, dim: int, index: ir.Value, value: Scalar) -> ir.Value:
-    """X with one value at index along `dim`."""
+    """x with one value at index along `dim`."""
     return _put(b, x, dim, index, value, replace)
 
 
 @emits(aten.scatter_add.default)
 def scatter_add(b: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
-    """X with src added at index along `dim`."""
+    """x with src added at index along `dim`."""
     return _put(b, x, dim, index, src, b.add)
 
 
@@ -87,7 +87,7 @@ def scatter_add(b: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Valu
 def scatter_with_reduce(
     b: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, *, reduce: str
 ) -> ir.Value:
-    """X with src added to ("add") or multiplied into ("multiply") the elements at index."""
+    """x with src added to ("add") or multiplied into ("multiply") the elements at index."""
     return _put(b, x, dim, index, src, b.add if reduce == "add" else b.multiply)
 
 
@@ -123,7 +123,7 @@ def _identity(reduce: str, dtype: torch.dtype) -> Scalar:
 def _fold_into(
     b: Builder, x: ir.Value, src: ir.Value, reduce: str, include_self: bool, put: _Put
 ) -> ir.Value:
-    """X with src folded in; without `include_self`, places that are written forget their value."""
+    """x with src folded in; without `include_self`, places that are written forget their value."""
     dtype = b.dtype(x)
     wide = math_dtype(dtype)
     start, src = b.convert(x, wide), b.convert(src, wide)
@@ -209,7 +209,7 @@ def _put_slices(
 def index_add(
     b: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value, *, alpha: Scalar = 1
 ) -> ir.Value:
-    """X with alpha * source added to the slices `index` of `dim`."""
+    """x with alpha * source added to the slices `index` of `dim`."""
     dtype = b.dtype(x)
     wide = math_dtype(dtype)
     target, fresh = b.convert(x, wide), b.convert(source, wide)
@@ -220,13 +220,13 @@ def index_add(
 
 @emits(aten.index_copy.default)
 def index_copy(b: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value) -> ir.Value:
-    """X with the slices `index` of `dim` replaced."""
+    """x with the slices `index` of `dim` replaced."""
     return _put_slices(b, x, dim, index, source, replace)
 
 
 @emits(aten.index_fill.int_Scalar)
 def index_fill(b: Builder, x: ir.Value, dim: int, index: ir.Value, value: Scalar) -> ir.Value:
-    """X with the slices `index` of `dim` set to one value; negative indices wrap."""
+    """x with the slices `index` of `dim` set to one value; negative indices wrap."""
     wrapped = wrap_negative(b, index, (b.shape(x) or (1,))[canonical_dim(dim, b.rank(x))])
     return _put_slices(b, x, dim, wrapped, value, replace)
 
@@ -248,7 +248,7 @@ def index_fill_tensor(
 def put(
     b: Builder, x: ir.Value, index: ir.Value, source: ir.Value, accumulate: bool = False
 ) -> ir.Value:
-    """X with elements of its flattened form replaced or added to; negative indices wrap."""
+    """x with elements of its flattened form replaced or added to; negative indices wrap."""
     count = math.prod(b.shape(x))
     flat = wrap_negative(b, b.reshape(index, [math.prod(b.shape(index))]), count)
     update = b.reshape(source, b.shape(flat))
@@ -261,7 +261,7 @@ def put(
 
 @emits(aten.masked_scatter.default)
 def masked_scatter(b: Builder, x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
-    """X with its masked elements replaced, in order, by the first elements of source."""
+    """x with its masked elements replaced, in order, by the first elements of source."""
     shape = b.result_shape()
     count = math.prod(shape)
     if count == 0 or 0 in b.shape(source):
@@ -273,13 +273,30 @@ def masked_scatter(b: Builder, x: ir.Value, mask: ir.Value, source: ir.Value) ->
     return b.select(b.reshape(flat, shape), values, b.broadcast_to(x, shape))
 
 
+@emits(aten.masked_scatter_backward.default)
+def masked_scatter_backward(
+    b: Builder, grad: ir.Value, mask: ir.Value, sizes: Sequence[int]
+) -> ir.Value:
+    """The masked elements of grad, in order, in the first elements of a tensor of these sizes."""
+    shape, size = b.shape(grad), math.prod(sizes)
+    count = math.prod(shape)
+    zeros = b.full([size], 0, b.dtype(grad))
+    if 0 in (count, size):
+        return b.reshape(zeros, sizes)
+    flat = b.reshape(b.broadcast_to(mask, shape), [count])
+    taken = running_sum(b, b.convert(flat, torch.int64), 0)
+    minus_one = b.full_like(taken, -1)
+    place = b.select(flat, b.add(taken, minus_one), minus_one)
+    return b.reshape(put_rows(b, zeros, 0, place, b.reshape(grad, [count]), replace), sizes)
+
+
 @emits(aten.histc.default)
 def histc(
     b: Builder,
     x: ir.Value,
     bins: int = 100,
-    min: Scalar = 0,  # noqa: A002
-    max: Scalar = 0,  # noqa: A002
+    min: Scalar = 0,
+    max: Scalar = 0,
 ) -> ir.Value:
     """How many elements fall into each of `bins` equal parts of [min, max]; the last is closed.
 

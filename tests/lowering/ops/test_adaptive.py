@@ -61,3 +61,19 @@ def test_nan_stays_in_its_windows() -> None:
     check(aten._adaptive_avg_pool2d.default, x, [3, 5])
     check(aten.adaptive_max_pool2d.default, x, [3, 5])
     check(aten._adaptive_avg_pool2d_backward.default, x, torch.zeros(1, 1, 7, 9))
+
+
+@pytest.mark.parametrize("out", [[3, 4], [1, 4], [6, 7]])
+def test_windows_at_random_places(out) -> None:
+    x, samples = tensor([2, 3, 7, 9]), torch.rand(2, 3, 2, generator=torch.manual_seed(1))
+    args = ([2, 3], out, samples)
+    check(aten.fractional_max_pool2d.default, x, *args)
+    check(aten.fractional_max_pool2d.default, x[0], *args[:2], samples[:1])
+    values, indices = aten.fractional_max_pool2d.default(x, *args)
+    grad = tensor(values.shape, seed=1)
+    check(aten.fractional_max_pool2d_backward.default, grad, x, *args[:2], indices)
+
+
+def test_windows_at_random_places_of_a_volume() -> None:
+    x, samples = tensor([2, 3, 5, 7, 9]), torch.rand(2, 3, 3, generator=torch.manual_seed(1))
+    check(aten.fractional_max_pool3d.default, x, [2, 2, 3], [3, 4, 3], samples)

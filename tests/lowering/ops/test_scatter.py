@@ -170,3 +170,9 @@ def test_uniqueness_is_never_claimed() -> None:
     text = str(lower(graph).module)
     assert "stablehlo.scatter" in text
     assert "unique_indices = true" not in text
+
+
+def test_masked_scatter_gradient() -> None:
+    grad, mask = tensor([5, 4]), tensor([5, 4], torch.bool)
+    check(lambda g, m: aten.masked_scatter_backward(g, m, [5, 4]), grad, mask)
+    check(lambda g, m: aten.masked_scatter_backward(g, m, [3, 9]), grad, mask)
