@@ -87,7 +87,7 @@ def starting(starts: Sequence[Startup]) -> Table:
             start.competitor,
             f"{start.cold:.2f}",
             f"{start.warm:.2f}",
-            f"{start.warm_backend:.3f}",
+            f"{start.warm_backend:.3f}" if start.warm_backend else "",
             str(start.files or ""),
             per_file,
         )

