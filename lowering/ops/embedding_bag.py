@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.fx
 from torch_mlir import ir
 
 from neuron_compile.lowering.builder import Builder
@@ -138,7 +139,15 @@ def _maxima(
 # ---- gradients -------------------------------------------------------------------------------
 
 
-@emits(aten._embedding_bag_backward.default)
+def _plain_frequencies(node: torch.fx.Node) -> str | None:
+    # Eager divides the gradient of the i-th distinct id by the count of the i-th id as sorted,
+    # which is another id as soon as one repeats: not to be imitated, not to be corrected silently.
+    if node.args[7]:
+        return "scale_grad_by_freq of embedding_bag is not supported: eager divides by other counts"
+    return None
+
+
+@emits(aten._embedding_bag_backward.default, supports=_plain_frequencies)
 def embedding_bag_backward(
     b: Builder,
     grad: ir.Value,
@@ -155,7 +164,7 @@ def embedding_bag_backward(
     padding_idx: int = -1,
 ) -> ir.Value:
     """Gradient [num_weights, width] of the table."""
-    del offset2bag, sparse
+    del offset2bag, sparse, scale_grad_by_freq
     dtype = b.dtype(grad)
     grad = b.convert(grad, math_dtype(dtype))
     zeros = b.full([num_weights, b.shape(grad)[1]], 0, b.dtype(grad))
@@ -170,10 +179,6 @@ def embedding_bag_backward(
         share = b.divide(share, _over_width(b, take_rows(b, bag_size, 0, bags.owner), share))
     if per_sample_weights is not None:
         share = b.multiply(share, _over_width(b, per_sample_weights, share))
-    if scale_grad_by_freq:
-        counts = b.full([num_weights], 0, torch.int64)
-        counts = put_rows(b, counts, 0, ids, b.full(b.shape(ids), 1, torch.int64), b.add)
-        share = b.divide(share, _over_width(b, take_rows(b, counts, 0, ids), share))
     rows = b.select(bags.taken, ids, b.full_like(ids, -1))
     return b.convert(put_rows(b, zeros, 0, rows, share, b.add), dtype)
 

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuron_compile.lowering import find_unsupported
 from tests.lowering.samples import examples, integers, tensor
-from tests.lowering.single_op import check
+from tests.lowering.single_op import check, graph_of
 
 aten = torch.ops.aten
 
@@ -21,15 +22,13 @@ aten = torch.ops.aten
     include_last=st.booleans(),
     padding=st.sampled_from([None, 2]),
     weighted=st.booleans(),
-    by_frequency=st.booleans(),
 )
-def test_bags(sizes, mode, include_last, padding, weighted, by_frequency) -> None:
+def test_bags(sizes, mode, include_last, padding, weighted) -> None:
     table, ids = tensor([5, 3]), integers([sum(sizes)], 0, 5)
     ends = torch.tensor([0, *sizes]).cumsum(0)
     offsets = ends if include_last else ends[:-1]
     weights = tensor([len(ids)], seed=1) if weighted and mode == "sum" else None
     kwargs = {"mode": mode, "include_last_offset": include_last, "padding_idx": padding}
-    kwargs["scale_grad_by_freq"] = by_frequency and mode != "max"
     check(
         lambda *a: F.embedding_bag(a[0], a[1], a[2], per_sample_weights=a[3], **kwargs),
         ids,
@@ -47,6 +46,18 @@ def test_bags(sizes, mode, include_last, padding, weighted, by_frequency) -> Non
 
     table = table.clone().requires_grad_()
     check(gradients, ids, table, offsets, weights, tolerance=1e-5)
+
+
+def test_scaling_by_frequency_is_refused() -> None:
+    def gradient(table, ids, offsets):
+        with torch.enable_grad():
+            table = table.detach().requires_grad_()
+            out = F.embedding_bag(ids, table, offsets, scale_grad_by_freq=True, mode="sum")
+            return torch.autograd.grad(out.sum(), table)
+
+    args = (tensor([5, 3]), torch.tensor([0, 0, 1]), torch.tensor([0, 2]))
+    (found,) = find_unsupported(graph_of(gradient, args)[0])
+    assert "scale_grad_by_freq" in found.reason
 
 
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
