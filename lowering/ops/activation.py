@@ -159,15 +159,14 @@ def tanh_backward(b: Builder, grad: Value, y: Value) -> Value:
 
 
 @emits(aten.log_sigmoid_forward.default)
-def log_sigmoid_forward(b: Builder, x: Value) -> list[Value | None]:
-    """min(x, 0) - log1p(exp(-|x|)), and an empty buffer that backward does not need here."""
-
-    def combine(x: Value) -> Value:
-        soft = b.log1p(b.exp(b.negate(b.abs(x))))
-        return b.subtract(b.minimum(x, b.full_like(x, 0.0)), soft)
-
-    buffer = b.result(1)
-    return [_computed(b, combine, x), b.full(buffer.shape, 0.0, buffer.dtype)]
+def log_sigmoid_forward(b: Builder, x: Value) -> list[Value]:
+    """min(x, 0) - log1p(buffer), and the buffer exp(-|x|)."""
+    wide = b.convert(x, sem.math_dtype(b.dtype(x)))
+    buffer = b.exp(b.negate(b.abs(wide)))
+    made = b.subtract(b.minimum(wide, b.full_like(wide, 0.0)), b.log1p(buffer))
+    if b.result_shape(1) != b.shape(x):  # on other devices than the CPU there is no buffer
+        buffer = b.full(b.result_shape(1), 0.0, b.dtype(wide))
+    return [b.convert(made, b.result_dtype()), b.convert(buffer, b.result_dtype(1))]
 
 
 @emits(aten.log_sigmoid_backward.default)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functionalize
+from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from torch_mlir import ir
@@ -45,7 +45,7 @@ def graph_of(
 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = [mode.from_tensor(tensor) for tensor in tensors]
-        graph = make_fx(functionalize(flat), decomposition_table=decomposition_table())(*fake)
+        graph = make_fx(dispatch_functionalize(flat), decomposition_table=decomposition_table())(*fake)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph, tensors

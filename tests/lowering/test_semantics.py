@@ -71,7 +71,8 @@ def test_scalars_meet_half_precision_unrounded(dtype: torch.dtype) -> None:
         check(call, x, tolerance=0.0)
 
 
-FINITE = st.floats(-1e4, 1e4, width=32)
+# Eager's vectorised fmod makes NaN of subnormal divisors.
+FINITE = st.floats(-1e4, 1e4, width=32, allow_subnormal=False)
 
 
 @settings(max_examples=25, deadline=None)
