@@ -100,7 +100,7 @@ def _max(b: Builder, x: ir.Value, rank: int) -> list[ir.Value]:
     kind = winners.index_dtype(math.prod(space))
     flat = b.reshape(b.iota([math.prod(space)], 0, kind), space)
     where = b.broadcast_in_dim(flat, shape, range(lead, len(shape)))
-    reduced = []
+    reduced: list[int] = []
     # From the last dimension on, so that the positions of those before stay.
     for dim in reversed(range(lead, len(shape))):
         index = taps.windows(shape[dim], out[dim]).index

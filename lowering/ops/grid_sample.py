@@ -176,7 +176,8 @@ def _sampling(b: Builder, size: Sequence[int], grid: ir.Value, mode: _Mode) -> _
 
 def _vector(b: Builder, corner: Sequence[_Tap], size: Sequence[int]) -> tuple[ir.Value, ir.Value]:
     """Index vectors [N, *out, rank] (-1 outside) and whether they are inside [N, *out]."""
-    inside, columns = None, []
+    inside: ir.Value | None = None
+    columns: list[ir.Value] = []
     for tap, n in zip(corner, size, strict=True):
         zero, end = _constant(b, tap.place, 0), _constant(b, tap.place, n - 1)
         fits = b.and_(b.compare(tap.place, zero, "GE"), b.compare(tap.place, end, "LE"))

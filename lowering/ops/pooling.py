@@ -7,6 +7,7 @@ Invariant: half precision averages are summed in float32 and rounded once, as in
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,25 +86,25 @@ def _max_pool(b: Builder, x: ir.Value, w: _Windows) -> list[ir.Value | None]:
     shape, dtype = b.shape(x), b.dtype(x)
     lead = len(shape) - w.rank
     ones = [1] * lead
-    geometry = {
-        "window": [*ones, *w.kernel],
-        "strides": [*ones, *w.stride],
-        "padding": [(0, 0)] * lead + w.pads(),
-        "window_dilations": [*ones, *w.dilation],
-    }
+    pooled = functools.partial(
+        b.reduce_window,
+        window=[*ones, *w.kernel],
+        strides=[*ones, *w.stride],
+        padding=[(0, 0)] * lead + w.pads(),
+        window_dilations=[*ones, *w.dilation],
+    )
     init = b.scalar(winners.lowest(dtype), dtype)
     if not b.is_used(1):
-        return [b.reduce_window([x], [init], b.maximum, **geometry)[0], None]
+        return [pooled([x], [init], b.maximum)[0], None]
     count = math.prod(w.size)
     kind = winners.index_dtype(count)
     flat = b.reshape(b.iota([count], 0, kind), w.size)
     where = b.broadcast_in_dim(flat, shape, range(lead, len(shape)))
     # Eager keeps the first of equal values but the last of several NaNs.
-    values, indices = b.reduce_window(
+    values, indices = pooled(
         [x, where],
         [init, b.scalar(winners.beyond(kind), kind)],
         winners.winner(b, last_nan=True),
-        **geometry,
     )
     return [values, b.convert(indices, torch.int64)]
 
