@@ -71,7 +71,7 @@ class ABlock:
             v.values[row] = i
 
             def per_vector(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                start = domain.variable(max(k, 2))
+                start = domain.stepping(whole, self.lanes)
                 v.values[start] = j
                 self._copy(batch, of(row), of(start), first, None)
                 return []

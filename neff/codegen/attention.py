@@ -341,13 +341,14 @@ class _AttentionKernel:
             with v.vector(Lane(variable, self.lanes)):
                 v.store(value, out, position + of(variable), "f32")
 
+        whole = k // self.lanes * self.lanes
+
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            base = domain.variable(k)
+            base = domain.stepping(whole, self.lanes)
             v.values[base] = i
             at(of(base), None)
             return []
 
-        whole = k // self.lanes * self.lanes
         if whole:
             e.loop(e.index(0), e.index(whole), self.lanes, body)
         if k % self.lanes:
@@ -407,7 +408,7 @@ class _AttentionKernel:
             whole = n // self.lanes * self.lanes
 
             def per_vector(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                part = domain.variable(n)
+                part = domain.stepping(whole, self.lanes)
                 v.values[part] = j
                 self._vector(batch, row + of(inner), of(inner), of(part), None)
                 return []

@@ -32,6 +32,14 @@ def variable(extent: int) -> Var:
     return Var(f"d{next(_numbers)}", extent)
 
 
+def stepping(limit: int, step: int) -> Var:
+    """A variable with the values 0, step, 2 * step, ... below `limit`.
+
+    Its range leaves room for `step` lanes: a sum with a lane number is known to stay below `limit`.
+    """
+    return Var(f"d{next(_numbers)}", (max(limit, 1) - 1) // step * step + 1, step=step)
+
+
 def fit(shape: tuple[int, ...], probe: Probe, *, merge: bool = True) -> Domain:
     """Split and merge the dimensions of `shape` to suit the accesses."""
     variables = [variable(n) for n in shape]

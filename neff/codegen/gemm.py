@@ -345,7 +345,7 @@ class GemmKernel:
             v.values[inner] = r
 
             def per_vector(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                part = domain.variable(self.width)
+                part = domain.stepping(self.width, self.lanes)
                 v.values[part] = j
                 self._vector(
                     batch,

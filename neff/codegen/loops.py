@@ -355,7 +355,7 @@ class _NestEmitter:
             high = e.binary("arith.minsi", e.add(low, e.index(block)), e.index(whole))
 
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            base = Var(f"{lane.name}b{i.name}", lane.extent, step=width)
+            base = domain.stepping(whole, width)
             self.v.values[base] = i
             self._lane_point(lane, of(base), width, None)
             return []

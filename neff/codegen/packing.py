@@ -164,7 +164,7 @@ class Packer:
 
             def store(panel: Val, first: Index) -> None:
                 def columns(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                    start = Var(f"n{j.name}", width)
+                    start = domain.stepping(width, lanes)
                     v.values[start] = j
                     column, mask = first + of(start), self._mask(j, active)
                     self._store(panel, batch, column, of(start), space.indices, flat, mask)
@@ -261,7 +261,7 @@ class Packer:
         v = self.v
 
         def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
-            start = Var(f"n{j.name}", self.layout.columns)
+            start = domain.stepping(self.layout.columns, self.layout.lanes)
             v.values[start] = j
             position = unravel(Index(k), self.c.reduced)
             self._store(panel, batch, first + of(start), of(start), position, Index(k), None)

@@ -398,7 +398,7 @@ class _Walker:
 
     def _body(self, i: Val, carried: tuple[Val, ...]) -> list[Val]:
         assert self.inner is not None
-        base = Var(f"{self.inner.name}b{i.name}", self.inner.extent)
+        base = domain.stepping(self.inner.extent // self.width * self.width, self.width)
         self.v.values[base] = i
         return self._combine({self.inner: of(base)}, carried, None)
 

@@ -185,7 +185,7 @@ class _ScatterEmitter:
             high = e.binary("arith.minsi", e.add(low, e.index(block)), high)
 
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            base = domain.variable(lane.extent)
+            base = domain.stepping(whole, width)
             self.v.values[base] = i
             self._vector(lane, of(base), None)
             return []

@@ -39,23 +39,24 @@ class TileProduct:
     ) -> list[Val]:
         """`rows * vectors` sums over `count` steps.
 
-        A run-time `count` (i64) is a multiple of UNROLL; the steps of `last` follow it always.
+        A run-time `count` (i64) is a multiple of UNROLL, at most the start of `last`, whose steps
+        follow always.
         `a(r, position)` gives A's element (or pair) of row r in all lanes; `width` is the distance
         between rows of the panel in elements; `initial` sums replace zeros.
         """
         e = self.e
+        whole = (count if isinstance(count, int) else last.start) // UNROLL * UNROLL
         zero = e.const(self.elem, 0, self.lanes)
         totals = (zero,) * (rows * self.vectors) if initial is None else initial
 
         def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
-            base = domain.variable(1 << 40)
+            base = domain.stepping(whole, UNROLL)
             self.v.values[base] = i
             return self._steps(rows, of(base), UNROLL, a, panel, width, carried)
 
         if not isinstance(count, int):
             totals = e.loop(e.index(0), count, UNROLL, body, totals)
             return self._steps(rows, Index(last.start), len(last), a, panel, width, totals)
-        whole = count // UNROLL * UNROLL
         if whole:
             totals = e.loop(e.index(0), e.index(whole), UNROLL, body, totals)
         return self._steps(rows, Index(whole), count - whole, a, panel, width, totals)
