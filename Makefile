@@ -16,11 +16,17 @@ TEST_ENV := OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): $(PINS) pyproject.toml setup.py
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The pinned torch first: nothing after it can bring in another one.
+$(VENV)/.pinned: $(PINS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) torch setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(PINS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) -c $(PINS) torch setuptools
+	$(PIP) --no-deps -r $(PINS)
+	@touch $@
+
+$(STAMP): $(VENV)/.pinned pyproject.toml setup.py
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 install: $(STAMP) ## Make .venv with the pinned packages and this checkout (editable)
