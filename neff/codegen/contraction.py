@@ -13,7 +13,7 @@ from math import prod
 from neuron_compile.neff.codegen.index import Index, unravel
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.reduction_specs import Spec, spec_of
-from neuron_compile.neff.codegen.views import Indices, Source
+from neuron_compile.neff.codegen.views import Condition, Indices, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,20 @@ class Contraction:
 
 
 def k_block(c: Contraction, number: Index, size: int) -> Contraction:
-    """The part of a product over `size` consecutive values of its first reduced dimension."""
+    """The part of a product over `size` consecutive values of its first reduced dimension.
+
+    If blocks of this size do not fill the dimension, what lies beyond it counts as 0.
+    """
+    first = c.reduced[0]
+    whole = first % size == 0
 
     def sources(at: Indices, r: Indices) -> list[Source]:
-        return c.spec.sources(at, (number * size + r[0], *r[1:]))
+        k = number * size + r[0]
+        if whole:
+            return c.spec.sources(at, (k, *r[1:]))
+        inside = Condition(k, 0, first)
+        found = c.spec.sources(at, (k.bounded(0, first - 1), *r[1:]))
+        return [replace(s, conditions=(*s.conditions, inside)) for s in found]
 
     extents = (size, *c.reduced[1:])
     return replace(c, reduced=extents, spec=Spec(c.spec.nodes, extents, sources))

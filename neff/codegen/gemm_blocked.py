@@ -30,22 +30,28 @@ KEPT_ROWS = 256  # whose sums wait in memory while the blocks of k pass
 
 
 def pays(c: Contraction) -> bool:
-    """Whether blocking pays: long sums over enough rows, cut evenly."""
-    return c.k >= 96 and c.m >= 16 and c.m * c.n * c.k >= LEAST_WORK and k_blocks(c) > 0
+    """Whether blocking pays: long sums over enough rows."""
+    return c.k >= 96 and c.m >= 16 and c.m * c.n * c.k >= LEAST_WORK and block_size(c) > 0
 
 
-def k_blocks(c: Contraction) -> int:
-    """Into how many equal blocks to cut the first reduced dimension; 0 where it has no fit divisor."""
-    most = BLOCK_K * 4 // 3
-    if c.k <= most:
-        return 1
+def block_size(c: Contraction) -> int:
+    """How much of the first reduced dimension a block takes; 0 where even one value is too much.
+
+    An even cut if there is one near; otherwise the last block is partly empty.
+    """
     first = c.reduced[0]
     inner = c.k // first
-    for blocks in range(-(-c.k // most), first + 1):
-        if first % blocks == 0:
-            k = first // blocks * inner
-            return blocks if k >= BLOCK_K // 4 and k % 2 == 0 else 0
-    return 0
+    most = BLOCK_K * 4 // 3 // inner
+    if first <= most:
+        return first
+    if most == 0:
+        return 0
+    fewest = -(-first // most)
+    for blocks in range(fewest, 2 * fewest):
+        if first % blocks == 0 and (first // blocks * inner) % 2 == 0:
+            return first // blocks
+    even = -(-first // fewest)
+    return even + (even * inner) % 2
 
 
 class BlockedGemm(GemmKernel):
@@ -60,12 +66,13 @@ class BlockedGemm(GemmKernel):
         target: Target,
     ) -> None:
         super().__init__(c, roots, leaves, name, target)
-        self.blocks = k_blocks(c)
+        size = block_size(c)
+        self.blocks = -(-c.reduced[0] // size)
         self.block = domain.variable(max(self.blocks, 2))
-        self.part = k_block(c, of(self.block), c.reduced[0] // self.blocks)
+        self.part = k_block(c, of(self.block), size)
         self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
-        size = self.panel_elements * bits_of(self._panel_elem) // 8
-        self.group = max(1, min(self.panels, GROUP_BYTES // size))
+        panel_bytes = self.panel_elements * bits_of(self._panel_elem) // 8
+        self.group = max(1, min(self.panels, GROUP_BYTES // panel_bytes))
         self.block_of_a = ABlock(self.v, self.part, self._panel_elem, self.lanes, self.paired)
 
     def kernel(self, packed: int | None = None) -> Kernel:
