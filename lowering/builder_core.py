@@ -209,6 +209,7 @@ class BuilderCore:
             numpy_dtype = np.complex64 if dtype is torch.complex64 else np.complex128
             filled = np.full(type_.shape, value, dtype=numpy_dtype)
             return ir.DenseElementsAttr.get(filled, type=element, shape=list(type_.shape))
+        assert not isinstance(value, complex)
         if dtype is torch.bool:
             attribute: ir.Attribute = ir.IntegerAttr.get(element, int(bool(value)))
         elif dtype in _BITS:

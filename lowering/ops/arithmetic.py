@@ -6,6 +6,8 @@ wrap-around and division. Invariant: 16-bit floats meet scalars at full precisio
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch_mlir import ir
 
@@ -186,11 +188,13 @@ def power_scalar(b: Builder, x: Value, exponent: Scalar) -> Value:
     return sem.elementwise(b, special, x, compute=dtype)
 
 
-def _small_power(b: Builder, exponent: float, dtype: torch.dtype):
+def _small_power(
+    b: Builder, exponent: float, dtype: torch.dtype
+) -> Callable[[Value], Value] | None:
     def inverse(x: Value) -> Value:
         return b.divide(b.full_like(x, 1.0), x)
 
-    cases = {
+    cases: dict[float, Callable[[Value], Value]] = {
         0.0: lambda x: b.full_like(x, 1),
         1.0: lambda x: x,
         2.0: lambda x: b.multiply(x, x),

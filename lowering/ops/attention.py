@@ -16,7 +16,7 @@ from torch_mlir import ir
 from neuron_compile.lowering import semantics as sem
 from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.ops.reduction import keep, max_over, sum_over
-from neuron_compile.lowering.registry import emits
+from neuron_compile.lowering.registry import Supports, emits
 
 aten = torch.ops.aten
 Value = ir.Value
@@ -25,7 +25,7 @@ _BATCH = ([0, 1], [0, 1])
 _KEYS = [3]  # the dimension of the scores that softmax runs over
 
 
-def _no_dropout(position: int):
+def _no_dropout(position: int) -> Supports:
     def supports(node: torch.fx.Node) -> str | None:
         given = node.args[position] if len(node.args) > position else node.kwargs.get("dropout_p")
         return "dropout inside fused CPU attention" if given else None

@@ -273,9 +273,9 @@ def batch_norm_functional(
 ) -> list[Value]:
     """Output, saved mean, saved rstd, new running mean, new running variance."""
     if not training:
-        made = batch_norm_inference(b, x, weight, bias, running_mean, running_var, momentum, eps)
+        normal = batch_norm_inference(b, x, weight, bias, running_mean, running_var, momentum, eps)
         kept = [b.convert(v, b.result_dtype(i)) for i, v in ((3, running_mean), (4, running_var))]
-        return [*made, *kept]
+        return [*normal, *kept]
     made, mean, rstd, variance = _training(b, x, weight, bias, eps)
     count = math.prod(n for d, n in enumerate(b.shape(x)) if d != 1)
     # The running variance is the unbiased one; a single value per channel gives inf or NaN there.

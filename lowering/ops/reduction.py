@@ -23,7 +23,6 @@ aten = torch.ops.aten
 prims = torch.ops.prims
 Value = ir.Value
 Dims = int | Sequence[int] | None
-Dtype = torch.dtype | None
 
 
 def reduced_dims(dims: Dims, rank: int, *, empty_is_all: bool = True) -> list[int]:
@@ -55,7 +54,7 @@ def keep(b: Builder, x: Value, dims: Sequence[int], shape: Sequence[int]) -> Val
 
 
 @emits(aten.sum.default)
-def sum_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:
+def sum_all(b: Builder, x: Value, *, dtype: torch.dtype | None = None) -> Value:
     """Sum of everything."""
     return sum_dims(b, x, None, dtype=dtype)
 
@@ -67,7 +66,7 @@ def sum_dims(
     dim: Dims = None,
     keepdim: bool = False,
     *,
-    dtype: Dtype = None,
+    dtype: torch.dtype | None = None,
 ) -> Value:
     """Sum over dimensions, in dtype (integers: int64); the input is converted first."""
     result = b.result_dtype()
@@ -85,7 +84,7 @@ def _unrounded(b: Builder, x: Value, converted: Value) -> Value:
 
 
 @emits(aten.mean.default)
-def mean_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:
+def mean_all(b: Builder, x: Value, *, dtype: torch.dtype | None = None) -> Value:
     """Mean of everything."""
     return mean_dims(b, x, None, dtype=dtype)
 
@@ -97,7 +96,7 @@ def mean_dims(
     dim: Dims = None,
     keepdim: bool = False,
     *,
-    dtype: Dtype = None,
+    dtype: torch.dtype | None = None,
 ) -> Value:
     """Mean over dimensions; NaN of nothing."""
     result = b.result_dtype()
@@ -114,7 +113,7 @@ def mean_over(b: Builder, x: Value, dims: Sequence[int]) -> Value:
 
 
 @emits(aten.prod.default)
-def prod_all(b: Builder, x: Value, *, dtype: Dtype = None) -> Value:
+def prod_all(b: Builder, x: Value, *, dtype: torch.dtype | None = None) -> Value:
     """Product of everything."""
     return _product(b, x, list(range(b.rank(x))))
 
@@ -126,7 +125,7 @@ def prod_dim(
     dim: int,
     keepdim: bool = False,
     *,
-    dtype: Dtype = None,
+    dtype: torch.dtype | None = None,
 ) -> Value:
     """Product over one dimension."""
     return _product(b, x, reduced_dims(dim, b.rank(x)))
@@ -349,7 +348,7 @@ def vector_norm(
     dim: Dims = None,
     keepdim: bool = False,
     *,
-    dtype: Dtype = None,
+    dtype: torch.dtype | None = None,
 ) -> Value:
     """(sum |x|**ord) ** (1/ord); the extremes for +-inf, the count of nonzeros for 0."""
     assert not isinstance(ord, complex)
@@ -394,13 +393,13 @@ def logsumexp(b: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
 
 
 @emits(aten.cumsum.default)
-def cumsum(b: Builder, x: Value, dim: int, *, dtype: Dtype = None) -> Value:
+def cumsum(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
     """Running sum along one dimension."""
     return _running(b, x, dim, 0, b.add)
 
 
 @emits(aten.cumprod.default)
-def cumprod(b: Builder, x: Value, dim: int, *, dtype: Dtype = None) -> Value:
+def cumprod(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
     """Running product along one dimension."""
     return _running(b, x, dim, 1, b.multiply)
 
