@@ -1,8 +1,8 @@
 """Typed text emitter for `arith`/`math`/`scf`/`vector`/`llvm` with scopes.
 
-A pure operation is placed in the outermost open loop in which all its operands exist, and an equal pure
-operation there is reused. So loop-invariant code motion and common subexpression elimination happen while
-the text is written, and no MLIR or LLVM pass has to find them again.
+A pure operation is placed in the outermost open loop in which all its operands exist, and an
+equal pure operation there is reused. So loop-invariant code motion and common subexpression
+elimination happen while the text is written, and no MLIR or LLVM pass has to find them again.
 """
 
 from __future__ import annotations
@@ -103,6 +103,10 @@ class Emitter:
             Val(f"{name}#{i}", v.elem, v.lanes, self.depth, number) for i, v in enumerate(like)
         )
 
+    def here(self) -> Val:
+        """A mark of the present scope, to ask later whether it is still open."""
+        return Val("", "", 0, self.depth, self._scopes[-1].number)
+
     def alive(self, value: Val) -> bool:
         """Whether `value` may be used here."""
         return value.depth < len(self._scopes) and self._scopes[value.depth].number == value.scope
@@ -123,7 +127,10 @@ class Emitter:
         return self._place(text, depth, elem, lanes)
 
     def read(self, text: str, operands: Sequence[Val], elem: str, lanes: int) -> Val:
-        """A load of memory that this kernel never writes: hoisted out of loops, not out of branches."""
+        """A load of memory that this kernel never writes.
+
+        Hoisted out of loops, not out of branches.
+        """
         depth = max((v.depth for v in operands), default=0)
         for i in range(self.depth, depth, -1):
             if self._scopes[i].is_branch:
@@ -142,7 +149,9 @@ class Emitter:
         return value
 
     def effect(self, text: str, elem: str, lanes: int) -> Val:
-        """An operation with side effects (or reading mutable memory) that yields a value, kept in place."""
+        """An operation with side effects (or reading mutable memory) that yields a value, kept in
+        place.
+        """
         value = self._define(elem, lanes)
         self._scopes[-1].lines.append(f"{value.name} = {text}")
         return value
@@ -387,7 +396,10 @@ class Emitter:
         *,
         constant: bool = True,
     ) -> Val:
-        """Contiguous load. Masked-off lanes read as zero. `constant`: the kernel never writes this memory."""
+        """Contiguous load. Masked-off lanes read as zero.
+
+        `constant`: the kernel never writes this memory.
+        """
         stored = memory_elem(elem)
         align = max(1, bits_of(elem) // 8)
         kind = type_text(stored, lanes)
@@ -442,7 +454,10 @@ class Emitter:
     def store(
         self, value: Val, address: Val, mask: Val | None = None, *, streaming: bool = False
     ) -> None:
-        """Contiguous store of a scalar or vector. `streaming` bypasses the cache; needs full alignment."""
+        """Contiguous store of a scalar or vector.
+
+        `streaming` bypasses the cache; needs full alignment.
+        """
         value = self.to_memory(value)
         align = (
             value.lanes * bits_of(value.elem) // 8
@@ -508,7 +523,10 @@ class Emitter:
         body: Callable[[Val, tuple[Val, ...]], Sequence[Val]],
         initial: Sequence[Val] = (),
     ) -> tuple[Val, ...]:
-        """`for i in range(low, high, step)` with carried values; `body(i, carried)` returns the next ones."""
+        """`for i in range(low, high, step)` with carried values.
+
+        `body(i, carried)` returns the next ones.
+        """
         with self._scope() as scope:
             variable = self._define("i64", 0)
             carried = tuple(self._define(v.elem, v.lanes) for v in initial)

@@ -1,7 +1,8 @@
 """Evaluates any element, or any vector of elements, of a group's nodes.
 
-In: a node and an index (one lane variable may run through a vector). Out: an emitter value. Views become index
-arithmetic; a reduction becomes a loop, placed where its index is known: so one per row, however often it is used.
+In: a node and an index (one lane variable may run through a vector). Out: an emitter value. Views
+become index arithmetic; a reduction becomes a loop, placed where its index is known: so one per
+row, however often it is used.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from neuron_compile.neff.codegen.views import Condition, Indices, Source
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The vector that is being computed: its lane variable, length, and which lanes exist (None: all)."""
+    """The vector that is being computed.
+
+    Its lane variable, length, and which lanes exist (None: all).
+    """
 
     variable: Var
     lanes: int
@@ -43,12 +47,18 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class RowBuffer:
-    """A node's values over `dimensions` at one row, kept in thread-local memory in the compute type."""
+    """A node's values over `dimensions` at one row, kept in thread-local memory in the compute
+    type.
+
+    `filled` marks the scope at whose present end it is full: code outside of that scope comes
+    before.
+    """
 
     address: Val
     row: Indices
     dimensions: tuple[int, ...]
     strides: tuple[int, ...]
+    filled: Val | None = None
 
 
 class Evaluator:
@@ -181,7 +191,10 @@ class Evaluator:
     def _divide_unsigned(
         self, inner: Val, atom: Quotient | Remainder, elem: str, lanes: int, high: int
     ) -> Val:
-        """Division of a non-negative index; vectors of small indices divide in floating point, exactly."""
+        """Division of a non-negative index.
+
+        Vectors of small indices divide in floating point, exactly.
+        """
         e = self.e
         divisor = e.const(elem, atom.divisor, lanes)
         power = atom.divisor & (atom.divisor - 1) == 0
@@ -256,10 +269,15 @@ class Evaluator:
     # -- nodes -----------------------------------------------------------------------------------
 
     def value(self, node: Node, at: Indices, mask: Val | None = None) -> Val:
-        """The node's element at `at` in its compute type. Where `mask` is false `at` may be out of range."""
+        """The node's element at `at` in its compute type.
+
+        Where `mask` is false `at` may be out of range.
+        """
         given = self.fixed.get(node)
         if given is not None:
             return given
+        if mask is not None and _inside(at, node.shape):
+            mask = None
         key = (node, at, mask.name if mask else "")
         known = self._memo.get(key)
         if known is not None and self.e.alive(known):
@@ -382,7 +400,7 @@ class Evaluator:
 
     def _from_buffer(self, node: Node, at: Indices, mask: Val | None) -> Val | None:
         buffer = self.buffers.get(node)
-        if buffer is None:
+        if buffer is None or (buffer.filled is not None and not self.e.alive(buffer.filled)):
             return None
         if any(at[d] != i for d, i in enumerate(buffer.row) if d not in buffer.dimensions):
             return None
@@ -393,6 +411,12 @@ class Evaluator:
         return self.load_offset(
             buffer.address, offset, compute_elem(node.tensor), span, mask, constant=False
         )
+
+
+def _inside(at: Indices, shape: tuple[int, ...]) -> bool:
+    """Whether an index is in range for all values of its variables."""
+    bounds = (i.bounds for i in at)
+    return all(0 <= low and high < n for (low, high), n in zip(bounds, shape, strict=True))
 
 
 # -- ops that are neither elementwise nor plain views ------------------------------------------------

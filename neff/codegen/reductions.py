@@ -1,14 +1,16 @@
-"""Reductions by pulling: `reduce`, `reduce_window`, and contractions too small for their own kernel.
+"""Reductions by pulling.
 
-In: a node and the index of one result element (or one vector of them). Out: the reduced value. The loop stands
-where the index is known. Sums run in several vector accumulators and in blocks: the error grows with the
-square root of the length or less, never with the length.
+`reduce`, `reduce_window`, and contractions too small for their own kernel.
+
+In: a node and the index of one result element (or one vector of them). Out: the reduced value.
+The loop stands where the index is known. Sums run in several vector accumulators and in blocks:
+the error grows with the square root of the length or less, never with the length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +109,10 @@ class _Part:
 
 
 def reduce(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
-    """The reduced element(s) at `at`; all results of the operation and its siblings are computed at once."""
+    """The reduced element(s) at `at`.
+
+    All results of the operation and its siblings are computed at once.
+    """
     if mask is not None and mask.lanes and not any(v.varies(i) for i in at):
         mask = v.e.any(mask)  # one value for all lanes: its loop has lanes of its own
     name = mask.name if mask else ""
@@ -280,7 +285,7 @@ def _loops(
         walker = _Walker(v, parts, space, _best_lane(space, probe(space.indices)), 0, keep)
     totals = walker.run()
     for kept in keep:
-        v.buffers[kept.node] = kept.buffer
+        v.buffers[kept.node] = replace(kept.buffer, filled=v.e.here())
     return totals
 
 
@@ -316,7 +321,9 @@ def _kept(v: Evaluator, operations: Sequence[Node], spec: Spec, at: Indices) -> 
     result = []
     for operation in operations:
         for node in v.keep.get(operation.operation, ()):
-            if node in v.buffers or any(k.node is node for k in result):
+            known = v.buffers.get(node)
+            full = known is not None and (known.filled is None or v.e.alive(known.filled))
+            if full or any(k.node is node for k in result):
                 continue
             dimensions = operation.attributes["dimensions"]
             elem = compute_elem(node.tensor)
@@ -330,7 +337,10 @@ def _kept(v: Evaluator, operations: Sequence[Node], spec: Spec, at: Indices) -> 
 
 
 class _Walker:
-    """Emits the loop nest of one reduction; `lane_variable` is vectorised, None: scalars or outer lanes."""
+    """Emits the loop nest of one reduction.
+
+    `lane_variable` is vectorised, None: scalars or outer lanes.
+    """
 
     def __init__(
         self,
