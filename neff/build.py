@@ -40,7 +40,10 @@ def build(
     portable: bytes,
     uses_random: bool = False,
 ) -> bytes:
-    """Raises CodegenError where a group has no kernel. `portable` is stored as it is, for other targets."""
+    """Raises CodegenError where a group has no kernel.
+
+    `portable` is stored as it is, for other targets.
+    """
     program = read_program(module)
     kernels = {g: generate(group, target) for g, group in program.groups.items()}
     scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]

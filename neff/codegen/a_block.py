@@ -1,8 +1,10 @@
-"""A block of A in thread-local memory: rows of a chunk by a block of k, as the register tiles read it.
+"""A block of A in thread-local memory.
+
+Rows of a chunk by a block of k, as the register tiles read it.
 
 In: a contraction over one block of k, whose A may be any expression. Out: a packed copy and its
-elements. The copy keeps the direction in which A is contiguous; its rows are padded by a cache line,
-so that rows a power of two apart do not share cache sets.
+elements. The copy keeps the direction in which A is contiguous; its rows are padded by a cache
+line, so that rows a power of two apart do not share cache sets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What memory an element of a node touches, found without emitting code.
 
-In: a node and an index. Out: `Access` records: the element offset, how often it happens per element, and the
-reduction (operation number) in whose loop it happens. Used to choose loops and the vector dimension.
+In: a node and an index. Out: `Access` records: the element offset, how often it happens per
+element, and the reduction (operation number) in whose loop it happens. Used to choose loops and
+the vector dimension.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _names = count()
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`offset` in elements; `times` per evaluated element; `inner` the reduction variables around it."""
+    """`offset` in elements.
+
+    `times` per evaluated element; `inner` the reduction variables around it.
+    """
 
     offset: Index
     times: int
@@ -146,7 +150,9 @@ class Tracer:
                 self.walk(operand, shifted, times, inner)
 
     def _unknown(self, where: list[Index]) -> Index:
-        """A run-time value; it varies with every variable of `where`, so those appear as its factors."""
+        """A run-time value; it varies with every variable of `where`, so those appear as its
+        factors.
+        """
         lanes = 0
         result = of(Runtime(f"?{next(_names)}", lanes, 0, 0, 1 << 40))
         for index in where:

@@ -1,7 +1,10 @@
-"""Kernels for `contract` groups: choose the operands' roles, put A in memory, fuse or split the epilogue.
+"""Kernels for `contract` groups.
 
-In: a `Group` with one dot_general or convolution. Out: its kernels. What the matrix-product kernel
-cannot take in stride is computed by loop kernels before or after it, through scratch memory.
+Choose the operands' roles, put A in memory, fuse or split the epilogue.
+
+In: a `Group` with one dot_general or convolution. Out: its kernels. What the matrix-product
+kernel cannot take in stride is computed by loop kernels before or after it, through scratch
+memory.
 """
 
 from __future__ import annotations

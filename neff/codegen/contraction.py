@@ -1,7 +1,8 @@
-"""A dot product or convolution as batched matrix products C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n].
+"""A dot product or convolution as batched matrix products C[b, m, n] = sum over k of A[b, m, k] *
+B[b, k, n].
 
-In: the contraction node, and whether the operands' roles are swapped. Out: a `Contraction`: extents, and the
-index mappings between (b, m, n, k) and the node's and its operands' dimensions.
+In: the contraction node, and whether the operands' roles are swapped. Out: a `Contraction`:
+extents, and the index mappings between (b, m, n, k) and the node's and its operands' dimensions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which generator makes a group's kernels.
 
-In: a `Group`. Out: its kernels. A pattern's own generator says None where it does not apply; whatever can be
-pulled has a loop kernel.
+In: a `Group`. Out: its kernels. A pattern's own generator says None where it does not apply;
+whatever can be pulled has a loop kernel.
 """
 
 from __future__ import annotations

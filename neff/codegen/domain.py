@@ -1,8 +1,8 @@
 """Loops for an iteration space: as few and as long as the memory accesses allow.
 
-In: a shape and a probe that tells the element offsets accessed at given indices. Out: loop variables and the
-indices in terms of them. A dimension is split where a reshape cuts it; neighbours that all accesses walk
-through as one are merged.
+In: a shape and a probe that tells the element offsets accessed at given indices. Out: loop
+variables and the indices in terms of them. A dimension is split where a reshape cuts it;
+neighbours that all accesses walk through as one are merged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def fit(shape: tuple[int, ...], probe: Probe, *, merge: bool = True) -> Domain:
 
 
 def _find_cut(offsets: Iterable[Index], variables: tuple[Var, ...]) -> tuple[Var, int] | None:
-    """A variable inside a division, and the extent of its inner part that would remove the division."""
+    """A variable inside a division, and the extent of its inner part that would remove the
+    division.
+    """
     for offset in offsets:
         for division in offset.divisions():
             for atom, factor in division.index.terms:

@@ -1,7 +1,9 @@
-"""The native entry `run(void** buffers)`: all kernels in schedule order, each over torch's OpenMP runtime.
+"""The native entry `run(void** buffers)`.
 
-In: the program, its kernels and the memory plan. Out: the text of the whole module. `buffers` holds inputs,
-outputs, constants and the arena, in this order.
+All kernels in schedule order, each over torch's OpenMP runtime.
+
+In: the program, its kernels and the memory plan. Out: the text of the whole module. `buffers`
+holds inputs, outputs, constants and the arena, in this order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Elementwise StableHLO and CHLO operations on emitter values.
 
-In: operand values and types. Out: the result value. f16 and bf16 are computed in f32 and keep that precision
-inside a kernel; they are rounded where StableHLO converts and where they are stored.
+In: operand values and types. Out: the result value. f16 and bf16 are computed in f32 and keep
+that precision inside a kernel; they are rounded where StableHLO converts and where they are
+stored.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def narrow(e: Emitter, value: Val, tensor: Tensor) -> Val:
 
 
 def to_bfloat16(e: Emitter, value: Val) -> Val:
-    """Bits (i16) of the bfloat16 nearest to an f32 (or f64 by way of f32, as in PyTorch), ties to even.
+    """Bits (i16) of the bfloat16 nearest to an f32 (or f64 by way of f32, as in PyTorch), ties to
+    even.
 
     In integers: the processor's instruction for it (vcvtneps2bf16) would flush denormals to zero.
     """
@@ -353,7 +355,10 @@ def _real_only(what: str) -> Rule:
 
 
 def _next_after(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
-    """The neighbour of x towards y in x's own type: one step of the bits, as integers in total order."""
+    """The neighbour of x towards y in x's own type.
+
+    One step of the bits, as integers in total order.
+    """
     x, y = e.match(*v)
     raw = narrow(e, x, node.tensor)
     bits = bits_of(raw.elem)

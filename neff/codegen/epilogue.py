@@ -1,7 +1,8 @@
 """Whether a result of a contraction's group can be computed where the contraction's element is.
 
-In: a root and the contraction's node. Out: the root's index as a function of the contraction's index, or None.
-It exists if every element of the root uses the contraction at one index and the mapping is one to one.
+In: a root and the contraction's node. Out: the root's index as a function of the contraction's
+index, or None. It exists if every element of the root uses the contraction at one index and the
+mapping is one to one.
 """
 
 from __future__ import annotations

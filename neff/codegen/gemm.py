@@ -1,7 +1,10 @@
-"""The matrix-product kernel: packed panels of B, register tiles of C, an epilogue evaluated on each tile.
+"""The matrix-product kernel.
 
-In: a `Contraction` whose A lies in memory, and the roots to store. Out: one kernel. A task is a panel of columns
-of one batch entry, over a chunk of rows. Sums are in f32 for f32 and narrower floats, exact for integers.
+Packed panels of B, register tiles of C, an epilogue evaluated on each tile.
+
+In: a `Contraction` whose A lies in memory, and the roots to store. Out: one kernel. A task is a
+panel of columns of one batch entry, over a chunk of rows. Sums are in f32 for f32 and narrower
+floats, exact for integers.
 """
 
 from __future__ import annotations
@@ -91,8 +94,8 @@ def _time(c: Contraction, s: Shape, lanes: int) -> float:
 def _step(rows: int, vectors: int) -> float:
     """Two products per cycle, a little for each load, the latency of a sum where it shows.
 
-    Measured with blocks of 256 at 256x3072x768 on one core, in GFLOP/s: 12x2 133, 14x2 131, 6x4 125,
-    9x3 118 (a panel of two vectors fits the first-level cache).
+    Measured with blocks of 256 at 256x3072x768 on one core, in GFLOP/s: 12x2 133, 14x2 131, 6x4
+    125, 9x3 118 (a panel of two vectors fits the first-level cache).
     """
     return max(rows * vectors / 2 + 0.25 * vectors + 0.03 * rows, 4.0)
 
@@ -337,7 +340,10 @@ class GemmKernel:
         first: Index,
         columns: Val | None,
     ) -> None:
-        """Row by row, vector by vector: evaluate every root with the sum in place of the contraction."""
+        """Row by row, vector by vector.
+
+        Evaluate every root with the sum in place of the contraction.
+        """
         e, v = self.e, self.v
 
         def per_row(r: Val, _: tuple[Val, ...]) -> list[Val]:

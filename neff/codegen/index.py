@@ -1,8 +1,9 @@
 """Integer index expressions over loop variables with known ranges.
 
-An `Index` is affine: a constant plus integer multiples of atoms. Atoms are loop variables, floor divisions
-and remainders of an `Index` by a positive constant, and run-time values (a gather's index). Building an
-expression simplifies it by ranges, so reshapes whose factors match the loops leave no division behind.
+An `Index` is affine: a constant plus integer multiples of atoms. Atoms are loop variables, floor
+divisions and remainders of an `Index` by a positive constant, and run-time values (a gather's
+index). Building an expression simplifies it by ranges, so reshapes whose factors match the loops
+leave no division behind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from math import gcd
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A loop variable with values in [0, extent), multiples of `step`. `is_lane` marks the lane of a vector."""
+    """A loop variable with values in [0, extent), multiples of `step`.
+
+    `is_lane` marks the lane of a vector.
+    """
 
     name: str
     extent: int
@@ -214,8 +218,9 @@ def _recombine(base: int, merged: dict[Atom, int], atom: Remainder, factor: int)
 def _divide(index: Index, divisor: int) -> tuple[Index, Index]:
     """Quotient and remainder of floor division by a positive constant.
 
-    Rests on: (d*q + r) // d = q + r // d for every integer q; r // d = 0 and r % d = r if 0 <= r < d; and
-    for a common factor g of all terms of r and of d, with constant part c = g*k + s, 0 <= s < g:
+    Rests on: (d*q + r) // d = q + r // d for every integer q;
+    r // d = 0 and r % d = r if 0 <= r < d; and for a common factor g of all terms of r and of d,
+    with constant part c = g*k + s, 0 <= s < g:
     r // d = (r // g) // (d // g), r % d = g * ((r // g) % (d // g)) + s.
     """
     if divisor == 1:

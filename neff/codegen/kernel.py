@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Kernel:
     """A function `@name(ptrs, begin, end)` over `tasks` independent tasks.
 
-    `ptrs` points to the group's parameters, then its results, then `scratch` buffers of so many bytes.
-    `work` estimates the whole kernel in nanoseconds on one core: short kernels run without other threads.
+    `ptrs` points to the group's parameters, then its results, then `scratch` buffers of so many
+    bytes. `work` estimates the whole kernel in nanoseconds on one core: short kernels run without
+    other threads.
     """
 
     name: str

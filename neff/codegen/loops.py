@@ -1,7 +1,10 @@
-"""Kernels for `loop` groups: elementwise and view chains, reductions, and everything that can be pulled.
+"""Kernels for `loop` groups.
 
-In: a `Group`. Out: kernels that together compute all its results. Rows (what reductions are indexed by) are the
-outer loops and the tasks; one variable runs through the vector lanes, chosen by what the memory accesses cost.
+Elementwise and view chains, reductions, and everything that can be pulled.
+
+In: a `Group`. Out: kernels that together compute all its results. Rows (what reductions are
+indexed by) are the outer loops and the tasks; one variable runs through the vector lanes, chosen
+by what the memory accesses cost.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Roots computed in one loop nest; `indices[i]` is where root i is evaluated at each point of the domain."""
+    """Roots computed in one loop nest.
+
+    `indices[i]` is where root i is evaluated at each point of the domain.
+    """
 
     space: domain.Domain
     roots: tuple[Root, ...]
@@ -56,7 +62,10 @@ def loop_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
 def kernels_of(
     roots: Sequence[Root], leaves: Mapping[Node, int], name: str, target: Target
 ) -> list[Kernel]:
-    """Kernels that store all `roots`; `leaves` are the nodes that lie in memory, with their pointers."""
+    """Kernels that store all `roots`.
+
+    `leaves` are the nodes that lie in memory, with their pointers.
+    """
     left = [r for r in roots if r.output.size]
     kernels: list[Kernel] = []
     while left:
@@ -102,7 +111,9 @@ def _same_place(main: Root, other: Root, at: Indices) -> Indices:
 
 
 def _row_place(root: Root, found: Trace, is_leaf: Callable[[Node], bool]) -> Indices | None:
-    """Where a root that is a function of row values must be evaluated, None if it is none of these rows."""
+    """Where a root that is a function of row values must be evaluated, None if it is none of these
+    rows.
+    """
     own = [domain.variable(n) for n in root.node.shape]
     at = tuple(of(v) if v.extent > 1 else ZERO for v in own)
     mine = trace([(root.node, at)], is_leaf, into_reductions=False)
@@ -124,7 +135,10 @@ def _row_place(root: Root, found: Trace, is_leaf: Callable[[Node], bool]) -> Ind
 
 
 def _cover(own: Sequence[Var], values: Mapping[Var, Index]) -> bool:
-    """Whether the nest visits every combination of `own`: each value counts through its whole extent."""
+    """Whether the nest visits every combination of `own`.
+
+    Each value counts through its whole extent.
+    """
     used: set[Var] = set()
     for v in own:
         count = 1
@@ -187,7 +201,10 @@ class _NestEmitter:
         return total
 
     def _weight(self, access: Access, lane: Var | None) -> float:
-        """Cost of one element of an access: 1 for a scalar or gathered one, less in a contiguous vector."""
+        """Cost of one element of an access.
+
+        1 for a scalar or gathered one, less in a contiguous vector.
+        """
         if access.inner and lane not in self.row_variables:
             best = [v for v in access.inner if self._is_smooth(access.offset, v) and v.extent >= 4]
             return min((1 / min(v.extent, self.native) for v in best), default=1.0)
@@ -265,7 +282,10 @@ class _NestEmitter:
         return count * blocks
 
     def _task_variables(self) -> list[Var]:
-        """Leading loops that become tasks: all rows at least where rows are reduced, until there are enough."""
+        """Leading loops that become tasks.
+
+        All rows at least where rows are reduced, until there are enough.
+        """
         outer: list[Var] = []
         for v in self.order:
             if prod(x.extent for x in outer) >= TASKS_WANTED and self._enough_rows(outer):
@@ -280,7 +300,9 @@ class _NestEmitter:
         return outer
 
     def _enough_rows(self, outer: list[Var]) -> bool:
-        """Row buffers are filled once per task, so every row variable outside the lanes must be a task variable."""
+        """Row buffers are filled once per task, so every row variable outside the lanes must be a
+        task variable.
+        """
         return all(v in outer for v in self.row_variables if v is not self.lane_variable)
 
     def _blocks(self, count: int, inner: list[Var]) -> tuple[int, int]:

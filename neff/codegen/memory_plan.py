@@ -1,7 +1,7 @@
 """Where every buffer of a run lies: intermediates and kernel scratch share one arena by liveness.
 
-In: the program and the scratch sizes of its calls. Out: a `MemoryPlan`. Two buffers overlap only if no call
-needs both. Offsets are multiples of a cache line.
+In: the program and the scratch sizes of its calls. Out: a `MemoryPlan`. Two buffers overlap only
+if no call needs both. Offsets are multiples of a cache line.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def plan_memory(program: Program, scratch: Sequence[Sequence[int]]) -> MemoryPlan:
-    """First fit in order of decreasing size, which is within a few percent of optimal for such graphs."""
+    """First fit in order of decreasing size, which is within a few percent of optimal for such
+    graphs.
+    """
     outputs = set(program.outputs)
     first: dict[int, int] = {}
     last: dict[int, int] = {}

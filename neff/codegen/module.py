@@ -1,7 +1,10 @@
-"""The outlined module as plain records: `@main`'s calls in schedule order, and the groups they call.
+"""The outlined module as plain records.
 
-In: the module after the passes. Out: a `Program`. Values are numbered; a result that is an argument, a constant
-or returned twice gets a copy, so that every output buffer is written by exactly one call.
+`@main`'s calls in schedule order, and the groups they call.
+
+In: the module after the passes. Out: a `Program`. Values are numbered; a result that is an
+argument, a constant or returned twice gets a copy, so that every output buffer is written by
+exactly one call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies a panel of B into thread-local memory in the order in which the micro-kernel reads it.
 
-In: a contraction, a panel's first column, and how many columns exist. Out: a buffer [k][columns] (or, for pairs
-of bfloat16, [k/2][columns][2]) of compute elements. Where B is contiguous along k, tiles are transposed in
-registers; everything else is pulled with the lanes along the columns.
+In: a contraction, a panel's first column, and how many columns exist. Out: a buffer [k][columns]
+(or, for pairs of bfloat16, [k/2][columns][2]) of compute elements. Where B is contiguous along k,
+tiles are transposed in registers; everything else is pulled with the lanes along the columns.
 """
 
 from __future__ import annotations
@@ -219,7 +219,10 @@ class Packer:
     # -- contiguous along k ----------------------------------------------------------------------
 
     def _transposed(self, panel: Val, batch: Indices, first: Index) -> None:
-        """Tiles of lanes x lanes words: rows are columns of B, read along k, transposed in registers."""
+        """Tiles of lanes x lanes words.
+
+        Rows are columns of B, read along k, transposed in registers.
+        """
         v, c, layout = self.v, self.c, self.layout
         e, lanes = v.e, layout.lanes
         per_word = 2 if layout.paired else 1

@@ -1,7 +1,7 @@
 """Light records of a group function: what code generation knows of StableHLO.
 
-In: an outlined `func.func` of the module. Out: a `Group` of immutable nodes. MLIR's bindings are touched
-only here, so that the generators above are plain Python.
+In: an outlined `func.func` of the module. Out: a `Group` of immutable nodes. MLIR's bindings are
+touched only here, so that the generators above are plain Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from neuron_compile.neff.codegen.index import contiguous_strides
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Shape, element type as in StableHLO (`f32`, `bf16`, `i1`, `ui8`, ...) and strides in elements."""
+    """Shape, element type as in StableHLO (`f32`, `bf16`, `i1`, `ui8`, ...) and strides in
+    elements.
+    """
 
     shape: tuple[int, ...]
     elem: str
@@ -224,7 +226,10 @@ def decode(attribute: ir.Attribute) -> Any:
 
 
 def decode_text(text: str) -> Any:
-    """`#stablehlo<comparison_direction GT>` -> "GT"; `#stablehlo.gather<a = [0], b = 1>` -> {"a": (0,), "b": 1}."""
+    """`#stablehlo<comparison_direction GT>` -> "GT".
+
+    `#stablehlo.gather<a = [0], b = 1>` -> {"a": (0,), "b": 1}.
+    """
     body = text[text.find("<") + 1 : text.rfind(">")] if "<" in text else text
     if text.startswith("#stablehlo.conv"):
         return _convolution_layout(body)

@@ -1,12 +1,16 @@
-"""`rng_bit_generator` as a pull rule: counter-based generators, where element i depends on (state, i) alone.
+"""`rng_bit_generator` as a pull rule.
 
-In: a node, an index. Out: random bits there. Streams, identical on every target and for every way of vectorising:
+Counter-based generators, where element i depends on (state, i) alone.
 
-PHILOX (and DEFAULT) is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-State: ui64 key, ui64 counter, and optionally the counter's upper 64 bits. Block b is the cipher of counter + b.
-THREE_FRY is Threefry2x32-20 of the same paper; state: ui64 key, ui64 counter. Words go from the low half up.
-Elements of up to 32 bits take one word of the stream each (its low bits), 64-bit elements two, low word first.
-The new state is the old one with the counter advanced past all blocks that were used, as in XLA.
+In: a node, an index. Out: random bits there. Streams, identical on every target and for every way
+of vectorising:
+
+PHILOX (and DEFAULT) is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+3", SC 2011). State: ui64 key, ui64 counter, and optionally the counter's upper 64 bits. Block b
+is the cipher of counter + b. THREE_FRY is Threefry2x32-20 of the same paper; state: ui64 key,
+ui64 counter. Words go from the low half up. Elements of up to 32 bits take one word of the stream
+each (its low bits), 64-bit elements two, low word first. The new state is the old one with the
+counter advanced past all blocks that were used, as in XLA.
 """
 
 from __future__ import annotations
@@ -108,7 +112,10 @@ class _Stream:
         return self._interleaved(self._block(e.add(e.splat(block, count), e.lane_ids(count))))
 
     def _picked(self, offset: Val) -> Val:
-        """Each lane computes a whole block and keeps its own part: for lanes that are no whole blocks."""
+        """Each lane computes a whole block and keeps its own part.
+
+        For lanes that are no whole blocks.
+        """
         e, lanes = self.e, offset.lanes
         shift = self.per_block.bit_length() - 1
         block = e.binary("arith.shrui", offset, e.const("i64", shift, lanes))

@@ -1,7 +1,10 @@
-"""What a reduction reads: `reduce`, `reduce_window`, `dot_general`, `convolution` as one kind of loop.
+"""What a reduction reads.
 
-In: a node. Out: a `Spec`: the reduced extents, and where the operands are read for an index of the result and one
-of the reduced space. Code generation and the tracing of accesses walk the same mapping.
+`reduce`, `reduce_window`, `dot_general`, `convolution` as one kind of loop.
+
+In: a node. Out: a `Spec`: the reduced extents, and where the operands are read for an index of
+the result and one of the reduced space. Code generation and the tracing of accesses walk the same
+mapping.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Which reductions of a nest share a loop, and which values their loops keep for later loops of the same row.
+"""Which reductions of a nest share a loop, and which values their loops keep for later loops of
+the same row.
 
-In: the roots of a nest. Out: a `RowPlan`. Reductions over the same rows that do not need each other run in one
-loop; a costly value that several loops need is computed in the first one and kept in a row buffer.
+In: the roots of a nest. Out: a `RowPlan`. Reductions over the same rows that do not need each
+other run in one loop; a costly value that several loops need is computed in the first one and
+kept in a row buffer.
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ def _keep(
     roots: Sequence[Node],
     loops: Mapping[tuple[int, tuple[int, ...], tuple[int, ...]], Mapping[int, Node]],
 ) -> dict[int, tuple[Node, ...]]:
-    """Walk the loops in order; what a later one needs again of a costly value is kept by the earlier one."""
+    """Walk the loops in order.
+
+    What a later one needs again of a costly value is kept by the earlier one.
+    """
     ordered = sorted(loops.items(), key=lambda item: item[0][0])
     reached = [
         {

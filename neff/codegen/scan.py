@@ -1,8 +1,11 @@
-"""Kernels for cumulative `reduce_window`: running sums, products, maxima, and folds of several values.
+"""Kernels for cumulative `reduce_window`.
 
-In: a reduce_window whose window is a whole dimension, padded on one side. Out: one kernel that walks the
-dimension once. Lanes run along another dimension where that is contiguous; else along the scanned one, with a
-prefix scan inside each vector. The body must be associative and the initial values its identity, as StableHLO asks.
+Running sums, products, maxima, and folds of several values.
+
+In: a reduce_window whose window is a whole dimension, padded on one side. Out: one kernel that
+walks the dimension once. Lanes run along another dimension where that is contiguous; else along
+the scanned one, with a prefix scan inside each vector. The body must be associative and the
+initial values its identity, as StableHLO asks.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ class Direction:
 
 
 def direction_of(node: Node) -> Direction | None:
-    """How a reduce_window accumulates; None if it is no running fold, or too short to be worth a kernel."""
+    """How a reduce_window accumulates.
+
+    None if it is no running fold, or too short to be worth a kernel.
+    """
     if node.op != "stablehlo.reduce_window":
         return None
     a = node.attributes

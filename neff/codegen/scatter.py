@@ -1,8 +1,9 @@
 """Kernels for `scatter`: copy the operands, then apply the updates.
 
-In: a scatter node and where its results go. Out: loop kernels for the copy, and one kernel for the updates. Updates
-that may meet the same element are applied by one thread in the order of their indices, so the result never
-depends on the number of threads. An update outside the operand is left out, element by element.
+In: a scatter node and where its results go. Out: loop kernels for the copy, and one kernel for
+the updates. Updates that may meet the same element are applied by one thread in the order of
+their indices, so the result never depends on the number of threads. An update outside the operand
+is left out, element by element.
 """
 
 from __future__ import annotations

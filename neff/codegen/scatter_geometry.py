@@ -1,7 +1,8 @@
 """Where the updates of a StableHLO `scatter` go.
 
-In: a scatter node. Out: a `Geometry`: for each dimension of the operand, what its index is made of, and which
-dimensions of the updates may run in parallel because different values never meet the same element.
+In: a scatter node. Out: a `Geometry`: for each dimension of the operand, what its index is made
+of, and which dimensions of the updates may run in parallel because different values never meet
+the same element.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """`inputs[i]`, `updates[i]` and result i belong together; `axes` has one entry per operand dimension."""
+    """`inputs[i]`, `updates[i]` and result i belong together.
+
+    `axes` has one entry per operand dimension.
+    """
 
     inputs: tuple[Node, ...]
     indices: Node

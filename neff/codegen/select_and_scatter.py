@@ -1,8 +1,11 @@
-"""Kernels for `select_and_scatter` (the gradient of max pooling): fill with the initial value, then window by window.
+"""Kernels for `select_and_scatter` (the gradient of max pooling).
 
-In: a node with its operand, source and initial value. Out: a loop kernel that fills the result, and one that finds
-each window's chosen element and combines the source's element into it. Windows that may overlap are visited
-by one thread in order; dimensions without a window are the tasks. Padding is never chosen.
+Fill with the initial value, then window by window.
+
+In: a node with its operand, source and initial value. Out: a loop kernel that fills the result,
+and one that finds each window's chosen element and combines the source's element into it. Windows
+that may overlap are visited by one thread in order; dimensions without a window are the tasks.
+Padding is never chosen.
 """
 
 from __future__ import annotations

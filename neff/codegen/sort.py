@@ -1,8 +1,10 @@
-"""Kernels for `sort` and `top_k`: each row's positions are sorted, then every operand is read in their order.
+"""Kernels for `sort` and `top_k`.
 
-In: a sort node and where its results go. Out: one kernel; its tasks are rows, or stretches of rows where a row is too
-long for the stack. Comparators that only compare one operand's elements become integer keys; any other one
-is called element by element in a merge sort. Always stable.
+Each row's positions are sorted, then every operand is read in their order.
+
+In: a sort node and where its results go. Out: one kernel; its tasks are rows, or stretches of
+rows where a row is too long for the stack. Comparators that only compare one operand's elements
+become integer keys; any other one is called element by element in a merge sort. Always stable.
 """
 
 from __future__ import annotations
@@ -192,7 +194,10 @@ class _SortEmitter:
     # -- keys ------------------------------------------------------------------------------------
 
     def _fill(self, order: Order, others: Indices, items: Items) -> None:
-        """Keys and positions of the row, vector by vector; what is behind the end gets the largest key."""
+        """Keys and positions of the row, vector by vector.
+
+        What is behind the end gets the largest key.
+        """
         e, width = self.e, self.native
         operand = self.node.operands[order.operand]
 

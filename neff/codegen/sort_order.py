@@ -1,8 +1,9 @@
 """The order that a sort's comparator means, if it compares one operand's elements and nothing else.
 
-In: a comparator region. Out: an `Order`, or None. A comparator made only of comparisons between x and y depends on
-nothing but how the two compare; so its truth table over the six possible cases says all there is to know. An
-`Order` turns elements into unsigned keys that compare as plain integers.
+In: a comparator region. Out: an `Order`, or None. A comparator made only of comparisons between x
+and y depends on nothing but how the two compare; so its truth table over the six possible cases
+says all there is to know. An `Order` turns elements into unsigned keys that compare as plain
+integers.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from neuron_compile.neff.codegen.program import Node, Region, Tensor, postorder
 class Order:
     """Ascending or descending order of operand number `operand`.
 
-    `total`: IEEE's total order of floats (-0 before +0, NaN at the ends by sign). Otherwise zeros tie, NaNs tie,
-    and `nan_above` says whether NaN counts as larger than every number or as smaller.
+    `total`: IEEE's total order of floats (-0 before +0, NaN at the ends by sign). Otherwise zeros
+    tie, NaNs tie, and `nan_above` says whether NaN counts as larger than every number or as
+    smaller.
     """
 
     operand: int

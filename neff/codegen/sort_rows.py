@@ -1,8 +1,8 @@
 """Ways to sort the positions of one row: by rank, by radix, by merging.
 
-In: buffers of a row's keys, or a comparison of two positions. Out: code that leaves the positions in order in a
-buffer. All are stable. By rank and by radix need keys (unsigned integers); merging takes any comparison, and
-gives a permutation even where that is no order.
+In: buffers of a row's keys, or a comparison of two positions. Out: code that leaves the positions
+in order in a buffer. All are stable. By rank and by radix need keys (unsigned integers); merging
+takes any comparison, and gives a permutation even where that is no order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ DIGITS = 256
 class Items:
     """Keys and positions of a row. Keys of 32 bits share a word with their position, the key above.
 
-    `keys`: i64 per element; `positions`: i32 per element, None where it is the low half of the word.
+    `keys`: i64 per element; `positions`: i32 per element, None where it is the low half of the
+    word.
     """
 
     keys: Val
@@ -49,7 +50,8 @@ class Items:
 def by_rank(e: Emitter, items: Items, n: int, lanes: int, result: Val) -> None:
     """Each element's place is the number of elements that come before it.
 
-    `items` are padded with the largest key to a multiple of `lanes`; `result`: i32 positions in order.
+    `items` are padded with the largest key to a multiple of `lanes`; `result`: i32 positions in
+    order.
     """
     vectors = range(0, n, lanes)
 
@@ -82,7 +84,8 @@ def _count(e: Emitter, mask: Val) -> Val:
 def by_radix(e: Emitter, items: Items, other: Items, counts: Val, n: int) -> Items:
     """Byte by byte from the lowest, between two buffers; bytes that are all equal are skipped.
 
-    `counts`: 8 x 256 i64. Answers where the elements lie in order: one of the two, known at run time.
+    `counts`: 8 x 256 i64. Answers where the elements lie in order: one of the two, known at run
+    time.
     """
     passes = 8 - items.first_bit // 8
     _count_bytes(e, items, counts, n, passes)
@@ -160,7 +163,9 @@ def _spread(e: Emitter, source: Items, target: Items, table: Val, shift: Val, n:
 def by_merging(
     e: Emitter, first: Val, second: Val, n: int, before: Callable[[Val, Val], Val]
 ) -> Val:
-    """Positions 0 .. n-1 in order; `before(a, b)`: whether position a (i64) must come before position b.
+    """Positions 0 .. n-1 in order.
+
+    `before(a, b)`: whether position a (i64) must come before position b.
 
     `first`, `second`: buffers of n i32. Answers the one that holds the result, known at run time.
     """

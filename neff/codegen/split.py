@@ -1,7 +1,8 @@
 """Cuts a group at the operations whose elements cannot be pulled: each gets kernels of its own.
 
-In: a group of any kind. Out: its kernels. Such an operation's operands are pulled or stored in scratch memory
-before it, its results lie in memory afterwards, and what remains of the group reads them like parameters.
+In: a group of any kind. Out: its kernels. Such an operation's operands are pulled or stored in
+scratch memory before it, its results lie in memory afterwards, and what remains of the group
+reads them like parameters.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def _product_kernels(node: Node, roots: Sequence[Root], work: Workspace) -> None
 
 
 def _place(node: Node, work: Workspace) -> Root:
-    """Straight into a result's memory if the result is this node, seen through reshapes; else scratch."""
+    """Straight into a result's memory if the result is this node, seen through reshapes.
+
+    Else scratch.
+    """
     for i, root in enumerate(work.roots):
         if _reshaped(root.node, node) and root.output.strides == root.node.tensor.strides:
             del work.roots[i]

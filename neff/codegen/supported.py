@@ -1,6 +1,8 @@
-"""Refuses, before any code is made, a group with an operation that has neither a pull rule nor a kernel.
+"""Refuses, before any code is made, a group with an operation that has neither a pull rule nor a
+kernel.
 
-In: a `Group`. Out: nothing, or a CodegenError that names all such operations and the user's lines.
+In: a `Group`. Out: nothing, or a CodegenError that names all such operations and the user's
+lines.
 """
 
 from __future__ import annotations

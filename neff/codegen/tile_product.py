@@ -1,7 +1,8 @@
 """The innermost loops of every matrix product: a tile of C in registers, summed over k.
 
-In: how to read an element of A, and a packed panel of B. Out: the accumulators, row by row. One step
-of k loads a row of the panel and multiplies it by one broadcast element of A per row of the tile.
+In: how to read an element of A, and a packed panel of B. Out: the accumulators, row by row. One
+step of k loads a row of the panel and multiplies it by one broadcast element of A per row of the
+tile.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class TileProduct:
         scale = width * per_step
         base = e.gep(panel, v.scalar(moving * scale), elem) if moving.terms else panel
         lanes = self.lanes * per_step
-        rows = [
+        return [
             e.load(
                 e.gep(base, position.constant * scale + j * lanes, elem),
                 "bf16" if self.paired else elem,
@@ -100,7 +101,6 @@ class TileProduct:
             )
             for j in range(self.vectors)
         ]
-        return rows
 
     def _multiply_add(self, a: Val, b: Val, total: Val) -> Val:
         e = self.e

@@ -1,7 +1,9 @@
-"""Ops whose result elements are elements of an operand: how an index of the result maps to one of the operand.
+"""Ops whose result elements are elements of an operand.
 
-In: a node and an index of its result. Out: for each operand that may be read, a `Source`: the operand, the
-index in it, and the conditions under which the element comes from there.
+How an index of the result maps to one of the operand.
+
+In: a node and an index of its result. Out: for each operand that may be read, a `Source`: the
+operand, the index in it, and the conditions under which the element comes from there.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ PERMUTATIONS: dict[str, Callable[[Node, Indices], Source]] = {
 
 
 def padded(operand: Node, at: Indices, low: tuple[int, ...], interior: tuple[int, ...]) -> Source:
-    """The element of `operand` that lands at `at` when `low` cells are put before and `interior` between."""
+    """The element of `operand` that lands at `at` when `low` cells are put before and `interior`
+    between.
+    """
     indices: list[Index] = []
     conditions: list[Condition] = []
     for i, before, between, extent in zip(at, low, interior, operand.shape, strict=True):

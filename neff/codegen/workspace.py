@@ -1,7 +1,9 @@
-"""What lies in memory while the kernels of a group are made, and the scratch buffers added on the way.
+"""What lies in memory while the kernels of a group are made, and the scratch buffers added on the
+way.
 
-In: the group's parameters and results. Out: pointer numbers: parameters, results, then scratch, as in the
-kernels' table. Invariant: a number once given keeps its meaning for all kernels of the group.
+In: the group's parameters and results. Out: pointer numbers: parameters, results, then scratch,
+as in the kernels' table. Invariant: a number once given keeps its meaning for all kernels of the
+group.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Workspace:
             self.leaves[node] = root.number
 
     def make_readable(self, node: Node, most_ops: int) -> None:
-        """Materialise `node` unless pulling one element is a matter of at most `most_ops` operations."""
+        """Materialise `node` unless pulling one element is a matter of at most `most_ops`
+        operations.
+        """
         if not is_simple(node, self.leaves.__contains__, most_ops):
             self.materialise(node)
 

@@ -1,4 +1,7 @@
-"""Attention kernels against the interpreter: causal and not, grouped shapes, odd sizes, row results."""
+"""Attention kernels against the interpreter.
+
+Causal and not, grouped shapes, odd sizes, row results.
+"""
 
 from __future__ import annotations
 

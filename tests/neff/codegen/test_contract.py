@@ -1,4 +1,7 @@
-"""Matrix-product kernels against the interpreter: layouts, dtypes, odd sizes, epilogues, convolutions."""
+"""Matrix-product kernels against the interpreter.
+
+Layouts, dtypes, odd sizes, epilogues, convolutions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loop kernels against the StableHLO interpreter: views, reductions, row groups, odd shapes, all dtypes."""
+"""Loop kernels against the StableHLO interpreter.
+
+Views, reductions, row groups, odd shapes, all dtypes.
+"""
 
 from __future__ import annotations
 
