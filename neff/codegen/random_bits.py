@@ -1,16 +1,12 @@
-"""`rng_bit_generator` as a pull rule.
+"""`rng_bit_generator` as a pull rule: element i is a function of (state, i) alone.
 
-Counter-based generators, where element i depends on (state, i) alone.
+In: a node, an index. Out: random bits there, the same on every target and however vectorised.
 
-In: a node, an index. Out: random bits there. Streams, identical on every target and for every way
-of vectorising:
-
-PHILOX (and DEFAULT) is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
-3", SC 2011). State: ui64 key, ui64 counter, and optionally the counter's upper 64 bits. Block b
-is the cipher of counter + b. THREE_FRY is Threefry2x32-20 of the same paper; state: ui64 key,
-ui64 counter. Words go from the low half up. Elements of up to 32 bits take one word of the stream
-each (its low bits), 64-bit elements two, low word first. The new state is the old one with the
-counter advanced past all blocks that were used, as in XLA.
+PHILOX (and DEFAULT) is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011). State: ui64 key, ui64 counter, optionally the counter's upper 64 bits. Block b is the
+cipher of counter + b. THREE_FRY is Threefry2x32-20 of the same paper; state: ui64 key and counter.
+Words go from the low half up. Elements of up to 32 bits take one word of the stream each (its low
+bits), 64-bit elements two, low word first. The new state has the counter past all used blocks.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ def random_element(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> V
 
 
 class _Stream:
-    """The words of one generator: `words` per block, each in a 64-bit lane (upper half undefined)."""
+    """One generator: `words` per block, each in a 64-bit lane (upper half undefined)."""
 
     def __init__(self, v: Evaluator, node: Node) -> None:
         self.v, self.node, self.e = v, node, v.e
@@ -58,8 +54,8 @@ class _Stream:
         sizes = (2, 3) if self.philox else (2,)
         if state.elem != "ui64" or state.tensor.size not in sizes:
             raise CodegenError(
-                f"{node.attributes['rng_algorithm']} with a state of {state.tensor.size} x {state.elem}",
-                why=f"its state is tensor<{sizes[-1]}xui64>",
+                f"random bits from a state of {state.tensor.size} x {state.elem}",
+                why=f"{node.attributes['rng_algorithm']} needs tensor<{sizes[-1]}xui64>",
             )
         # The bits' type decides how many words an element takes, also for the new state.
         self.bits: Tensor = node.attributes["results"][1]

@@ -1,10 +1,7 @@
-"""What a reduction reads.
-
-`reduce`, `reduce_window`, `dot_general`, `convolution` as one kind of loop.
+"""What `reduce`, `reduce_window`, `dot_general` and `convolution` read: one kind of loop.
 
 In: a node. Out: a `Spec`: the reduced extents, and where the operands are read for an index of
-the result and one of the reduced space. Code generation and the tracing of accesses walk the same
-mapping.
+the result and one of the reduced space. Code generation and access tracing walk the same mapping.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Kernels for cumulative `reduce_window`.
-
-Running sums, products, maxima, and folds of several values.
+"""Kernels for cumulative `reduce_window`: running sums, products, maxima, folds of several values.
 
 In: a reduce_window whose window is a whole dimension, padded on one side. Out: one kernel that
-walks the dimension once. Lanes run along another dimension where that is contiguous; else along
-the scanned one, with a prefix scan inside each vector. The body must be associative and the
-initial values its identity, as StableHLO asks.
+walks it once, with lanes along another dimension or with a prefix scan inside each vector. The
+body must be associative and the initial values its identity, as StableHLO asks.
 """
 
 from __future__ import annotations
@@ -52,7 +49,11 @@ def direction_of(node: Node) -> Direction | None:
     shape = node.operands[0].shape
     rank = len(shape)
     ones = (1,) * rank
-    steps = (a.get("window_strides", ones), a.get("base_dilations", ones), a.get("window_dilations", ones))
+    steps = (
+        a.get("window_strides", ones),
+        a.get("base_dilations", ones),
+        a.get("window_dilations", ones),
+    )
     if any(tuple(s) != ones for s in steps):
         return None
     long = [d for d, n in enumerate(a["window_dimensions"]) if n > 1]

@@ -1,9 +1,8 @@
 """Kernels for `scatter`: copy the operands, then apply the updates.
 
-In: a scatter node and where its results go. Out: loop kernels for the copy, and one kernel for
-the updates. Updates that may meet the same element are applied by one thread in the order of
-their indices, so the result never depends on the number of threads. An update outside the operand
-is left out, element by element.
+In: a scatter node and where its results go. Out: loop kernels for the copy, one for the updates.
+Updates that may meet the same element are applied by one thread in the order of their indices, so
+the result never depends on the number of threads. An update outside the operand is left out.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class _ScatterEmitter:
 
     def _probe(self, dims: Sequence[int], at: Indices) -> list[Index]:
         """Offsets that are accessed when the update dimensions `dims` are at `at`."""
-        place = self._place({d: i for d, i in zip(dims, at, strict=True)})
+        place = self._place(dict(zip(dims, at, strict=True)))
         is_leaf = self.v.bases.__contains__
         found = trace([(u, place) for u in self.g.updates], is_leaf).offsets()
         indices = self.g.index_at(place, 0)
@@ -125,7 +124,9 @@ class _ScatterEmitter:
             *positions, part = unravel(of(task), (*(x.extent for x in outer), blocks))
             for x, i in zip(outer, positions, strict=True):
                 self.v.values[x] = self.v.scalar(i)
-            self._serial_loops(list(self.serial.variables), lambda: self._update(part, block, blocks))
+            self._serial_loops(
+                list(self.serial.variables), lambda: self._update(part, block, blocks)
+            )
             return []
 
         e.loop(Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0), 1, body)
@@ -261,4 +262,3 @@ class _ScatterEmitter:
         ):
             narrowed = narrow(e, value, root.output)
             v.store(narrowed, address, offset, narrowed.elem)
-

@@ -1,8 +1,7 @@
 """Where the updates of a StableHLO `scatter` go.
 
-In: a scatter node. Out: a `Geometry`: for each dimension of the operand, what its index is made
-of, and which dimensions of the updates may run in parallel because different values never meet
-the same element.
+In: a scatter node. Out: a `Geometry`: what each operand dimension's index is made of, and which
+dimensions of the updates may run in parallel because different values never meet.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Kernels for `select_and_scatter` (the gradient of max pooling).
+"""Kernels for `select_and_scatter`, the gradient of max pooling: fill, then window by window.
 
-Fill with the initial value, then window by window.
-
-In: a node with its operand, source and initial value. Out: a loop kernel that fills the result,
-and one that finds each window's chosen element and combines the source's element into it. Windows
-that may overlap are visited by one thread in order; dimensions without a window are the tasks.
-Padding is never chosen.
+In: a node with its operand, source and initial value. Out: a loop kernel that fills the result, and
+one that combines each source element into the element its window chose. Windows that may overlap
+are visited by one thread in order; dimensions without a window are the tasks.
 """
 
 from __future__ import annotations
@@ -35,9 +32,7 @@ def select_and_scatter_kernels(node: Node, roots: Sequence[Root], work: Workspac
     """Adds the kernels to `work`; `roots` is the one result."""
     (root,) = roots
     operand, source, initial = node.operands
-    full = Node(
-        "stablehlo.broadcast_in_dim", (initial,), root.output, {"broadcast_dimensions": ()}
-    )
+    full = Node("stablehlo.broadcast_in_dim", (initial,), root.output, {"broadcast_dimensions": ()})
     work.store([Root(full, root.output, root.number)])
     if 0 in source.shape:
         return
@@ -61,7 +56,9 @@ class _WindowEmitter:
         a = node.attributes
         self.window = a.get("window_dimensions", (1,) * rank)
         self.strides = a.get("window_strides", (1,) * rank)
-        self.low = [int(x) for x in np.asarray(a.get("padding", np.zeros((rank, 2), np.int64)))[:, 0]]
+        self.low = [
+            int(x) for x in np.asarray(a.get("padding", np.zeros((rank, 2), np.int64)))[:, 0]
+        ]
         self.tasks_over = [
             d
             for d in range(rank)
@@ -124,7 +121,7 @@ class _WindowEmitter:
     def _search(
         self, dims: list[int], at: Indices, offsets: list[Index], carried: Sequence[Val]
     ) -> Sequence[Val]:
-        """Walk the window in index order, carrying (value, linear position, whether there is one)."""
+        """Walk the window in index order, carrying (value, linear position, found one)."""
         if not dims:
             return self._candidate(at, offsets, carried)
         e = self.e
@@ -144,7 +141,8 @@ class _WindowEmitter:
         best, position, found = carried
         shape = self.operand.shape
         place = [
-            i * s + o + -low for i, s, o, low in zip(at, self.strides, offsets, self.low, strict=True)
+            i * s + o + -low
+            for i, s, o, low in zip(at, self.strides, offsets, self.low, strict=True)
         ]
         inside = v.conditions([Condition(i, 0, n) for i, n in zip(place, shape, strict=True)])
         safe = tuple(i.bounded(0, n - 1) for i, n in zip(place, shape, strict=True))

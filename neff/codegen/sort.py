@@ -1,10 +1,8 @@
-"""Kernels for `sort` and `top_k`.
+"""Kernels for `sort` and `top_k`: sort each row's positions, then read every operand by them.
 
-Each row's positions are sorted, then every operand is read in their order.
-
-In: a sort node and where its results go. Out: one kernel; its tasks are rows, or stretches of
-rows where a row is too long for the stack. Comparators that only compare one operand's elements
-become integer keys; any other one is called element by element in a merge sort. Always stable.
+In: a sort node and where its results go. Out: one kernel; its tasks are rows, or stretches of rows
+that share scratch memory. Comparators that only compare one operand's elements become integer
+keys; any other one is called element by element in a merge sort. Always stable.
 """
 
 from __future__ import annotations
@@ -163,7 +161,7 @@ class _SortEmitter:
         return self.e.gep(memory, offset, "i8")
 
     def _sorted(self, others: Indices, memory: Val) -> tuple[Val, bool]:
-        """Where the row's positions lie in order, and whether they are the low halves of i64 words."""
+        """Where the positions lie in order, and whether they are the low halves of i64 words."""
         e, n, layout = self.e, self.extent, self.layout
         first, second = (
             Items(self._part(memory, k), None if self.packed else self._part(memory, p))
@@ -211,7 +209,9 @@ class _SortEmitter:
             ids = e.add(here, e.lane_ids(width))
             if self.packed:
                 wide = e.cast("arith.extui", key, "i64")
-                key = e.binary("arith.ori", e.binary("arith.shli", wide, e.const("i64", 32, width)), ids)
+                key = e.binary(
+                    "arith.ori", e.binary("arith.shli", wide, e.const("i64", 32, width)), ids
+                )
             if active is not None:
                 key = e.select(active, key, e.const("i64", -1, width))
             e.store(key, e.gep(items.keys, self.v.scalar(base), "i64"))
@@ -221,9 +221,7 @@ class _SortEmitter:
 
         self._vectors(self.extent, width, step)
 
-    def _vectors(
-        self, extent: int, width: int, step: Callable[[Index, Val | None], None]
-    ) -> None:
+    def _vectors(self, extent: int, width: int, step: Callable[[Index, Val | None], None]) -> None:
         e = self.e
         whole = extent // width * width
 

@@ -1,14 +1,14 @@
-"""The order that a sort's comparator means, if it compares one operand's elements and nothing else.
+"""The order that a sort's comparator means, if it only compares the elements of one operand.
 
-In: a comparator region. Out: an `Order`, or None. A comparator made only of comparisons between x
-and y depends on nothing but how the two compare; so its truth table over the six possible cases
-says all there is to know. An `Order` turns elements into unsigned keys that compare as plain
-integers.
+In: a comparator region. Out: an `Order`, or None. What is made only of comparisons of x and y
+depends on nothing but how the two compare: its truth table over the six possible cases says all.
+An `Order` turns elements into unsigned keys that compare as plain integers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,11 @@ class Order:
     def key(self, e: Emitter, value: Val, tensor: Tensor) -> Val:
         """Unsigned keys, i32 or i64, of elements in their compute type."""
         key = self._ascending(e, value, tensor)
-        return e.binary("arith.xori", key, e.const(key.elem, -1, key.lanes)) if self.descending else key
+        return (
+            e.binary("arith.xori", key, e.const(key.elem, -1, key.lanes))
+            if self.descending
+            else key
+        )
 
     def _ascending(self, e: Emitter, value: Val, tensor: Tensor) -> Val:
         lanes = value.lanes
@@ -67,14 +71,14 @@ def _top(elem: str) -> int:
 _NAN = math.nan
 # x and y: less, equal, greater, NaN first, NaN second, both NaN.
 _CASES = ((1, 2), (1, 1), (2, 1), (_NAN, 1), (1, _NAN), (_NAN, _NAN))
-_LOGIC = {
+_LOGIC: dict[str, Callable[..., bool]] = {
     "stablehlo.and": lambda a, b: a and b,
     "stablehlo.or": lambda a, b: a or b,
     "stablehlo.xor": lambda a, b: a != b,
     "stablehlo.not": lambda a: not a,
     "stablehlo.select": lambda c, a, b: a if c else b,
 }
-_DIRECTIONS = {
+_DIRECTIONS: dict[str, Callable[[float, float], bool]] = {
     "EQ": lambda a, b: a == b,
     "NE": lambda a, b: a != b,
     "LT": lambda a, b: a < b,

@@ -1,8 +1,8 @@
-"""Ways to sort the positions of one row: by rank, by radix, by merging.
+"""Ways to sort the positions of one row: by rank, by radix, by merging. All are stable.
 
-In: buffers of a row's keys, or a comparison of two positions. Out: code that leaves the positions
-in order in a buffer. All are stable. By rank and by radix need keys (unsigned integers); merging
-takes any comparison, and gives a permutation even where that is no order.
+In: a row's keys, or a comparison of two positions. Out: code that leaves the positions in order in
+a buffer. By rank and by radix need keys (unsigned integers); merging takes any comparison, and
+gives a permutation even where that is no order.
 """
 
 from __future__ import annotations

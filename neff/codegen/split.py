@@ -1,8 +1,7 @@
 """Cuts a group at the operations whose elements cannot be pulled: each gets kernels of its own.
 
-In: a group of any kind. Out: its kernels. Such an operation's operands are pulled or stored in
-scratch memory before it, its results lie in memory afterwards, and what remains of the group
-reads them like parameters.
+In: a group of any kind. Out: its kernels. The operands of such an operation are pulled or stored
+before it; its results lie in memory afterwards, and the rest of the group reads them there.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def generator_of(node: Node) -> Generator | None:
 
 
 def needs_split(group: Group) -> bool:
-    """Whether pulling alone will not do. Two products pulled through each other would take forever."""
+    """Whether pulling alone will not do. Two products pulled through each other take forever."""
     if any(generator_of(n) is not None for n in group.nodes()):
         return True
     return group.kind != "attention" and sum(n.op in CONTRACTIONS for n in group.nodes()) > 1

@@ -1,8 +1,6 @@
-"""Refuses, before any code is made, a group with an operation that has neither a pull rule nor a
-kernel.
+"""Refuses, before any code is made, a group with an operation that has no code.
 
-In: a `Group`. Out: nothing, or a CodegenError that names all such operations and the user's
-lines.
+In: a `Group`. Out: nothing, or a CodegenError that names all such operations and the user's lines.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def check_supported(group: Group) -> None:
             f"no code can be made for {', '.join(wrong)}",
             where=", ".join(group.locations[:8]),
             why="; ".join(f"{op}: {reason}" for op, reason in wrong.items()),
-            remedy="leave the operator out, or let PyTorch run it with the option fallback_execution",
+            remedy="leave the operator out, or let PyTorch run it (option fallback_execution)",
         )
 
 

@@ -1,9 +1,7 @@
-"""What lies in memory while the kernels of a group are made, and the scratch buffers added on the
-way.
+"""What lies in memory while a group's kernels are made, and the scratch buffers added on the way.
 
 In: the group's parameters and results. Out: pointer numbers: parameters, results, then scratch,
-as in the kernels' table. Invariant: a number once given keeps its meaning for all kernels of the
-group.
+as in the kernels' table. Invariant: a number once given keeps its meaning for all kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from neuron_compile.neff.target import Target
 
 @dataclass(slots=True)
 class Workspace:
-    """`leaves`: nodes in memory, with their pointers; `roots`: results that no kernel stores yet."""
+    """`leaves`: nodes in memory, with their pointers; `roots`: results that are not stored yet."""
 
     name: str
     target: Target
@@ -87,8 +85,6 @@ def is_simple(node: Node, is_leaf: Callable[[Node], bool], most_ops: int) -> boo
         if is_leaf(n):
             continue
         count += 1
-        if n.op in OPS and (
-            prod(spec_of(n).extents) > UNROLLED_POINTS
-        ):
+        if n.op in OPS and (prod(spec_of(n).extents) > UNROLLED_POINTS):
             return False
     return count <= most_ops

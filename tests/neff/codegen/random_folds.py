@@ -3,6 +3,9 @@
 In: choices and a group. Out: the group with some lines more, or as it was where nothing fits.
 """
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from math import prod
@@ -113,16 +116,26 @@ def normalised(choose: Choose, group: RandomGroup) -> None:
             f" : ({x.type}, {zero.type}) -> {{t}}"
         )
         total = group.add(rows, a.elem, 1 << 20, text, exact=False)
-        return group.add(rows, a.elem, 100, f"stablehlo.divide {total.name}, {count.name} : {{t}}", exact=False)
+        return group.add(
+            rows, a.elem, 100, f"stablehlo.divide {total.name}, {count.name} : {{t}}", exact=False
+        )
 
     middle = spread(group, mean(a), a.shape, kept)
-    off = group.add(a.shape, a.elem, 16, f"stablehlo.subtract {a.name}, {middle.name} : {{t}}", exact=False)
-    square = group.add(a.shape, a.elem, 256, f"stablehlo.multiply {off.name}, {off.name} : {{t}}", exact=False)
+    off = group.add(
+        a.shape, a.elem, 16, f"stablehlo.subtract {a.name}, {middle.name} : {{t}}", exact=False
+    )
+    square = group.add(
+        a.shape, a.elem, 256, f"stablehlo.multiply {off.name}, {off.name} : {{t}}", exact=False
+    )
     wide = mean(square)
-    safe = group.add(rows, a.elem, 257, f"stablehlo.add {wide.name}, {one.name} : {{t}}", exact=False)
+    safe = group.add(
+        rows, a.elem, 257, f"stablehlo.add {wide.name}, {one.name} : {{t}}", exact=False
+    )
     scale = group.add(rows, a.elem, 1, f"stablehlo.rsqrt {safe.name} : {{t}}", exact=False)
     scales = spread(group, scale, a.shape, kept)
-    group.add(a.shape, a.elem, 16, f"stablehlo.multiply {off.name}, {scales.name} : {{t}}", exact=False)
+    group.add(
+        a.shape, a.elem, 16, f"stablehlo.multiply {off.name}, {scales.name} : {{t}}", exact=False
+    )
 
 
 def window(choose: Choose, group: RandomGroup) -> None:
@@ -131,7 +144,12 @@ def window(choose: Choose, group: RandomGroup) -> None:
         return
     a = small(group, a)
     cumulative = choose.flag()
-    window, strides, padding, shape = [1] * len(a.shape), [1] * len(a.shape), [[0, 0] for _ in a.shape], list(a.shape)
+    window, strides, padding, shape = (
+        [1] * len(a.shape),
+        [1] * len(a.shape),
+        [[0, 0] for _ in a.shape],
+        list(a.shape),
+    )
     dim = choose.integer(0, len(a.shape) - 1)
     n = a.shape[dim]
     if not n:
@@ -189,7 +207,11 @@ def convolution(choose: Choose, group: RandomGroup) -> None:
     b = pick(choose, group, (a.elem,)) if a else None
     if a is None or b is None or not a.size:
         return
-    features, taps, outputs = choose.one_of((1, 3, 4)), choose.one_of((1, 2, 3)), choose.one_of((1, 4, 5))
+    features, taps, outputs = (
+        choose.one_of((1, 3, 4)),
+        choose.one_of((1, 2, 3)),
+        choose.one_of((1, 4, 5)),
+    )
     batch, length = choose.one_of((1, 2)), choose.one_of((8, 20, 33))
     x = small(group, fit(group, a, (batch, features, length)))
     w = small(group, fit(group, b, (outputs, features, taps)))

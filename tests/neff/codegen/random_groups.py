@@ -1,8 +1,9 @@
 """Hypothesis strategy for group functions: random DAGs of everything the code generator knows.
 
-In: draws, or a seed. Out: a `RandomGroup`: text as `native.outlined` takes it, and memory for its arguments. Invariant:
-a value marked exact holds integers small enough that every order of rounding gives the same bits, so that it
-may be compared, sorted and converted; other values meet no operation that jumps.
+In: draws, or a seed. Out: a `RandomGroup`: text as `native.outlined` takes it, and memory for its
+arguments. Invariant: a value marked exact holds integers small enough that every order of rounding
+gives the same bits, so that it may be compared, sorted and converted; other values meet no
+operation that jumps.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from tests.neff.codegen.random_values import (
 )
 
 STEPS = (
-    steps.unary, steps.unary, steps.smooth, steps.binary, steps.binary, steps.binary,
-    steps.compare_and_select, steps.convert, steps.transpose, steps.transpose, steps.reshape, steps.reshape,
-    steps.broadcast, steps.slice_, steps.reverse, steps.pad, steps.concatenate, steps.iota,
-    steps.gather_rows, steps.dynamic_slice, folds.reduce, folds.reduce, folds.arg_reduce, folds.softmax_like,
-    folds.normalised, folds.window, folds.dot, folds.dot, folds.convolution, folds.scatter_rows, folds.sort,
-)  # fmt: skip
+    *(steps.unary, steps.unary, steps.smooth, steps.binary, steps.binary, steps.binary),
+    *(steps.compare_and_select, steps.convert, steps.transpose, steps.transpose, steps.reshape),
+    *(steps.reshape, steps.broadcast, steps.slice_, steps.reverse, steps.pad, steps.concatenate),
+    *(steps.iota, steps.gather_rows, steps.dynamic_slice),
+    *(folds.reduce, folds.reduce, folds.arg_reduce, folds.softmax_like, folds.normalised),
+    *(folds.window, folds.dot, folds.dot, folds.convolution, folds.scatter_rows, folds.sort),
+)
 
 
 @st.composite

@@ -3,6 +3,9 @@
 In: choices and a group. Out: the group with some lines more, or as it was where nothing fits.
 """
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from math import prod
@@ -40,7 +43,13 @@ def unary(choose: Choose, group: RandomGroup) -> None:
     if not a.floating:
         ops += ["not"]
     op = choose.one_of(ops)
-    group.add(a.shape, a.elem, a.bound + 1 if a.floating else 1 << 62, f"stablehlo.{op} {a.name} : {{t}}", exact=a.exact)
+    group.add(
+        a.shape,
+        a.elem,
+        a.bound + 1 if a.floating else 1 << 62,
+        f"stablehlo.{op} {a.name} : {{t}}",
+        exact=a.exact,
+    )
 
 
 def smooth(choose: Choose, group: RandomGroup) -> None:
@@ -53,7 +62,9 @@ def smooth(choose: Choose, group: RandomGroup) -> None:
     if op in ("sqrt", "log", "rsqrt"):
         one = group.constant(a.shape, a.elem, 1)
         size = group.add(a.shape, a.elem, 4, f"stablehlo.abs {a.name} : {{t}}", exact=a.exact)
-        a = group.add(a.shape, a.elem, 5, f"stablehlo.add {size.name}, {one.name} : {{t}}", exact=a.exact)
+        a = group.add(
+            a.shape, a.elem, 5, f"stablehlo.add {size.name}, {one.name} : {{t}}", exact=a.exact
+        )
     group.add(a.shape, a.elem, 55, f"stablehlo.{op} {a.name} : {{t}}", exact=False)
 
 
@@ -72,7 +83,13 @@ def binary(choose: Choose, group: RandomGroup) -> None:
         bound = SMALL * SMALL
     if not a.floating and a.elem != "i1":
         bound = 1 << 62
-    group.add(a.shape, a.elem, bound, f"stablehlo.{op} {a.name}, {b.name} : {{t}}", exact=a.exact and b.exact)
+    group.add(
+        a.shape,
+        a.elem,
+        bound,
+        f"stablehlo.{op} {a.name}, {b.name} : {{t}}",
+        exact=a.exact and b.exact,
+    )
 
 
 def compare_and_select(choose: Choose, group: RandomGroup) -> None:
@@ -81,13 +98,24 @@ def compare_and_select(choose: Choose, group: RandomGroup) -> None:
         return
     a, b = pair
     direction = choose.one_of(("EQ", "NE", "LT", "LE", "GT", "GE"))
-    m = group.add(a.shape, "i1", 1, f"stablehlo.compare {direction}, {a.name}, {b.name} : ({a.type}, {b.type}) -> {{t}}")
+    m = group.add(
+        a.shape,
+        "i1",
+        1,
+        f"stablehlo.compare {direction}, {a.name}, {b.name} : ({a.type}, {b.type}) -> {{t}}",
+    )
     x = pick(choose, group)
     assert x is not None
     y = pick(choose, group, (x.elem,))
     assert y is not None
     x, y = fit(group, x, a.shape), fit(group, y, a.shape)
-    group.add(a.shape, x.elem, max(x.bound, y.bound), f"stablehlo.select {m.name}, {x.name}, {y.name} : {m.type}, {{t}}", exact=x.exact and y.exact)
+    group.add(
+        a.shape,
+        x.elem,
+        max(x.bound, y.bound),
+        f"stablehlo.select {m.name}, {x.name}, {y.name} : {m.type}, {{t}}",
+        exact=x.exact and y.exact,
+    )
 
 
 def convert(choose: Choose, group: RandomGroup) -> None:
@@ -99,7 +127,13 @@ def convert(choose: Choose, group: RandomGroup) -> None:
     if to == "ui8" and a.elem not in ("ui8", "i1"):
         zero = group.constant(a.shape, a.elem, 0)
         a = group.add(a.shape, a.elem, a.bound, f"stablehlo.maximum {a.name}, {zero.name} : {{t}}")
-    group.add(a.shape, to, 1 if "i1" in (to, a.elem) else 100, f"stablehlo.convert {a.name} : ({a.type}) -> {{t}}", exact=a.exact)
+    group.add(
+        a.shape,
+        to,
+        1 if "i1" in (to, a.elem) else 100,
+        f"stablehlo.convert {a.name} : ({a.type}) -> {{t}}",
+        exact=a.exact,
+    )
 
 
 # -- views -------------------------------------------------------------------------------------------
@@ -109,7 +143,9 @@ def transpose(choose: Choose, group: RandomGroup) -> None:
     a = pick(choose, group)
     assert a is not None
     order = choose.order(len(a.shape))
-    text = f"stablehlo.transpose {a.name}, dims = [{', '.join(map(str, order))}] : ({a.type}) -> {{t}}"
+    text = (
+        f"stablehlo.transpose {a.name}, dims = [{', '.join(map(str, order))}] : ({a.type}) -> {{t}}"
+    )
     group.add([a.shape[d] for d in order], a.elem, a.bound, text, exact=a.exact)
 
 
@@ -126,7 +162,9 @@ def reshape(choose: Choose, group: RandomGroup) -> None:
         shape = [3, 0]
     for _ in range(choose.integer(0, 1)):
         shape.insert(choose.integer(0, len(shape)), 1)
-    group.add(shape, a.elem, a.bound, f"stablehlo.reshape {a.name} : ({a.type}) -> {{t}}", exact=a.exact)
+    group.add(
+        shape, a.elem, a.bound, f"stablehlo.reshape {a.name} : ({a.type}) -> {{t}}", exact=a.exact
+    )
 
 
 def broadcast(choose: Choose, group: RandomGroup) -> None:
@@ -152,14 +190,26 @@ def slice_(choose: Choose, group: RandomGroup) -> None:
         step = choose.one_of((1, 1, 2, 3))
         parts.append(f"{start}:{limit}:{step}")
         shape.append(-(-(limit - start) // step))
-    group.add(shape, a.elem, a.bound, f"stablehlo.slice {a.name} [{', '.join(parts)}] : ({a.type}) -> {{t}}", exact=a.exact)
+    group.add(
+        shape,
+        a.elem,
+        a.bound,
+        f"stablehlo.slice {a.name} [{', '.join(parts)}] : ({a.type}) -> {{t}}",
+        exact=a.exact,
+    )
 
 
 def reverse(choose: Choose, group: RandomGroup) -> None:
     a = pick(choose, group)
     assert a is not None
     dims = [d for d in range(len(a.shape)) if choose.flag()]
-    group.add(a.shape, a.elem, a.bound, f"stablehlo.reverse {a.name}, dims = [{', '.join(map(str, dims))}] : {{t}}", exact=a.exact)
+    group.add(
+        a.shape,
+        a.elem,
+        a.bound,
+        f"stablehlo.reverse {a.name}, dims = [{', '.join(map(str, dims))}] : {{t}}",
+        exact=a.exact,
+    )
 
 
 def pad(choose: Choose, group: RandomGroup) -> None:
@@ -235,12 +285,29 @@ def gather_rows(choose: Choose, group: RandomGroup) -> None:
 def dynamic_slice(choose: Choose, group: RandomGroup) -> None:
     a = pick(choose, group)
     assert a is not None
-    starts = [fit(group, pick(choose, group, ("i64",)) or group.constant((), "i64", 1), ()) for _ in a.shape]
+    starts = [
+        fit(group, pick(choose, group, ("i64",)) or group.constant((), "i64", 1), ())
+        for _ in a.shape
+    ]
     shape = [choose.integer(n // 2, n) for n in a.shape]
-    names, types = (", ".join(x) for x in (["", *(s.name for s in starts)], ["", *(s.type for s in starts)]))
+    names, types = (
+        ", ".join(x) for x in (["", *(s.name for s in starts)], ["", *(s.type for s in starts)])
+    )
     if choose.flag():
         sizes = ", ".join(map(str, shape))
-        group.add(shape, a.elem, a.bound, f"stablehlo.dynamic_slice {a.name}{names}, sizes = [{sizes}] : ({a.type}{types}) -> {{t}}", exact=a.exact)
+        group.add(
+            shape,
+            a.elem,
+            a.bound,
+            f"stablehlo.dynamic_slice {a.name}{names}, sizes = [{sizes}] : ({a.type}{types}) -> {{t}}",
+            exact=a.exact,
+        )
         return
     u = fit(group, pick(choose, group, (a.elem,)) or a, tuple(shape))
-    group.add(a.shape, a.elem, max(a.bound, u.bound), f"stablehlo.dynamic_update_slice {a.name}, {u.name}{names} : ({a.type}, {u.type}{types}) -> {{t}}", exact=a.exact and u.exact)
+    group.add(
+        a.shape,
+        a.elem,
+        max(a.bound, u.bound),
+        f"stablehlo.dynamic_update_slice {a.name}, {u.name}{names} : ({a.type}, {u.type}{types}) -> {{t}}",
+        exact=a.exact and u.exact,
+    )

@@ -1,7 +1,12 @@
-"""Values and choices for random groups: tensors in text, memory for arguments, bringing values together.
+"""Values and choices for random groups: tensors in text, memory for arguments, bringing values
+together.
 
-In: a source of choices. Out: arguments with their memory, and values of the shapes and sizes that an operation needs.
+In: a source of choices. Out: arguments with their memory, and values of the shapes and sizes that
+an operation needs.
 """
+
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -169,7 +174,9 @@ def argument(choose: Choose, group: RandomGroup, number: int, elem: str) -> None
     strides = any_strides(choose, shape)
     dtype = np.dtype(oracle._NUMPY[elem])
     wide = oracle.to_bf16(array.astype(np.float32)) if elem == "bf16" else array.astype(dtype)
-    memory = np.full(sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if array.size else 1, 77).astype(dtype)
+    memory = np.full(
+        sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if array.size else 1, 77
+    ).astype(dtype)
     if array.size:
         view = np.lib.stride_tricks.as_strided(memory, shape, [s * dtype.itemsize for s in strides])
         view[...] = wide
@@ -224,7 +231,9 @@ def layout_text(choose: Choose, shape: tuple[int, ...]) -> str:
 # -- picking -----------------------------------------------------------------------------------------
 
 
-def pick(choose: Choose, group: RandomGroup, elems: Sequence[str] = DTYPES, *, exact: bool = False) -> Value | None:
+def pick(
+    choose: Choose, group: RandomGroup, elems: Sequence[str] = DTYPES, *, exact: bool = False
+) -> Value | None:
     fitting = [v for v in group.values if v.elem in elems and (v.exact or not exact)]
     if not fitting:
         return None
@@ -257,8 +266,16 @@ def fit(group: RandomGroup, v: Value, shape: tuple[int, ...]) -> Value:
         return group.constant(shape, v.elem, 1)
     ones = (1,) * len(v.shape)
     slices = ", ".join("0:1" for _ in v.shape)
-    one = group.add(ones, v.elem, v.bound, f"stablehlo.slice {v.name} [{slices}] : ({v.type}) -> {{t}}", exact=v.exact)
-    scalar = group.add((), v.elem, v.bound, f"stablehlo.reshape {one.name} : ({one.type}) -> {{t}}", exact=v.exact)
+    one = group.add(
+        ones,
+        v.elem,
+        v.bound,
+        f"stablehlo.slice {v.name} [{slices}] : ({v.type}) -> {{t}}",
+        exact=v.exact,
+    )
+    scalar = group.add(
+        (), v.elem, v.bound, f"stablehlo.reshape {one.name} : ({one.type}) -> {{t}}", exact=v.exact
+    )
     return spread(group, scalar, shape, ())
 
 
@@ -267,7 +284,9 @@ def spread(group: RandomGroup, v: Value, shape: tuple[int, ...], dims: Sequence[
     return group.add(shape, v.elem, v.bound, text, exact=v.exact)
 
 
-def equal_pair(choose: Choose, group: RandomGroup, elems: Sequence[str] = DTYPES, *, exact: bool = False) -> tuple[Value, Value] | None:
+def equal_pair(
+    choose: Choose, group: RandomGroup, elems: Sequence[str] = DTYPES, *, exact: bool = False
+) -> tuple[Value, Value] | None:
     a = pick(choose, group, elems, exact=exact)
     if a is None:
         return None

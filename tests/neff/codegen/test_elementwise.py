@@ -1,4 +1,8 @@
-"""Elementwise operations bit for bit against the StableHLO interpreter, on the values where they differ."""
+"""Elementwise operations bit for bit against the StableHLO interpreter, on the values where they
+differ."""
+
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -25,7 +29,9 @@ def edges(elem: str) -> tuple[np.ndarray, np.ndarray]:
         return x.astype(oracle._NUMPY[elem]), y.astype(oracle._NUMPY[elem])
 
 
-def check(op: str, elem: str, result: str, arrays: list[np.ndarray], target: str = "native") -> None:
+def check(
+    op: str, elem: str, result: str, arrays: list[np.ndarray], target: str = "native"
+) -> None:
     n = arrays[0].size
     t, r = f"tensor<{n}x{elem}>", f"tensor<{n}x{result}>"
     names = [f"%a{i}" for i in range(len(arrays))]
@@ -58,7 +64,13 @@ def test_unary(op: str, elem: str) -> None:
 @pytest.mark.parametrize("elem", ["f32", "f64", "bf16", "f16"])
 @pytest.mark.parametrize(
     "op",
-    ["chlo.next_after", "stablehlo.maximum", "stablehlo.minimum", "stablehlo.add", "stablehlo.divide"],
+    [
+        "chlo.next_after",
+        "stablehlo.maximum",
+        "stablehlo.minimum",
+        "stablehlo.add",
+        "stablehlo.divide",
+    ],
 )
 def test_binary(op: str, elem: str) -> None:
     check(op, elem, elem, list(edges(elem)))
@@ -73,7 +85,9 @@ def test_predicates(op: str, elem: str) -> None:
 
 
 @pytest.mark.parametrize("elem", ["i64", "i32", "i16", "i8", "ui8", "ui32", "ui64"])
-@pytest.mark.parametrize("op", ["shift_left", "shift_right_logical", "shift_right_arithmetic", "power"])
+@pytest.mark.parametrize(
+    "op", ["shift_left", "shift_right_logical", "shift_right_arithmetic", "power"]
+)
 def test_integers(op: str, elem: str) -> None:
     dtype = oracle._NUMPY[elem]
     info = np.iinfo(dtype)
@@ -88,7 +102,8 @@ SIGNED = (*BOTH_SIGNS, "abs", "sign")
 
 @pytest.mark.parametrize(
     ("op", "elem"),
-    [(op, e) for e in ("i64", "i32", "i16", "i8") for op in SIGNED] + [(op, "ui8") for op in BOTH_SIGNS],
+    [(op, e) for e in ("i64", "i32", "i16", "i8") for op in SIGNED]
+    + [(op, "ui8") for op in BOTH_SIGNS],
 )
 def test_more_integers(op: str, elem: str) -> None:
     dtype = oracle._NUMPY[elem]

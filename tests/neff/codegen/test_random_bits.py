@@ -1,5 +1,8 @@
 """Random bits: the published test vectors, the same stream however it is vectorised, the new state."""
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import numpy as np
@@ -100,7 +103,9 @@ def test_other_widths(algorithm: str, elem: str) -> None:
     if wide:
         words = [a | b << 32 for a, b in zip(words[::2], words[1::2], strict=True)]
     np.testing.assert_array_equal(got, np.array(words, np.uint64).astype(got.dtype))
-    assert new[1] == 5 + -(-len(words if not wide else got.repeat(2)) // (2 if algorithm == "THREE_FRY" else 4))
+    assert new[1] == 5 + -(
+        -len(words if not wide else got.repeat(2)) // (2 if algorithm == "THREE_FRY" else 4)
+    )
 
 
 def test_a_counter_of_128_bits_carries() -> None:

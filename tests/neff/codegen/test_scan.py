@@ -1,4 +1,8 @@
-"""Cumulative reduce_window kernels against the StableHLO interpreter: both directions, any dimension."""
+"""Cumulative reduce_window kernels against the StableHLO interpreter: both directions, any
+dimension."""
+
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -37,7 +41,16 @@ def scan(
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dim"),
-    [((37,), 0), ((9,), 0), ((64,), 0), ((3, 50), 1), ((50, 3), 0), ((20, 37), 0), ((2, 12, 5, 8), 1), ((300,), 0)],
+    [
+        ((37,), 0),
+        ((9,), 0),
+        ((64,), 0),
+        ((3, 50), 1),
+        ((50, 3), 0),
+        ((20, 37), 0),
+        ((2, 12, 5, 8), 1),
+        ((300,), 0),
+    ],
 )
 def test_every_dimension(shape: tuple[int, ...], dim: int, backward: bool, target: str) -> None:
     check(scan(shape, dim, "f32", backward=backward), "scan", target=detect(target))

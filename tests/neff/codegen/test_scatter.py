@@ -1,5 +1,8 @@
 """Scatter kernels against the StableHLO interpreter: all forms of indices, bodies, and layouts."""
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import numpy as np
@@ -59,15 +62,19 @@ FORMS = {
         "7x5x6xf32",
         "2x4xi64",
         "2x4x5x6xf32",
-        "update_window_dims = [2, 3], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],"
-        " index_vector_dim = 2",
+        (
+            "update_window_dims = [2, 3], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],"
+            " index_vector_dim = 2"
+        ),
     ),
     "columns": (
         "40x9xf32",
         "30xi64",
         "40x30xf32",
-        "update_window_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1],"
-        " index_vector_dim = 1",
+        (
+            "update_window_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1],"
+            " index_vector_dim = 1"
+        ),
     ),
     "points": (
         "6x7xf32",
@@ -85,15 +92,19 @@ FORMS = {
         "3x4x20xf32",
         "3x4x9xi64",
         "3x4x9xf32",
-        "inserted_window_dims = [2], input_batching_dims = [0, 1], scatter_indices_batching_dims = [0, 1],"
-        " scatter_dims_to_operand_dims = [2], index_vector_dim = 3",
+        (
+            "inserted_window_dims = [2], input_batching_dims = [0, 1], scatter_indices_batching_dims = [0, 1],"
+            " scatter_dims_to_operand_dims = [2], index_vector_dim = 3"
+        ),
     ),
     "along the first dimension": (
         "6x35xf32",
         "9x35xi64",
         "9x35xf32",
-        "inserted_window_dims = [0], input_batching_dims = [1], scatter_indices_batching_dims = [1],"
-        " scatter_dims_to_operand_dims = [0], index_vector_dim = 2",
+        (
+            "inserted_window_dims = [0], input_batching_dims = [1], scatter_indices_batching_dims = [1],"
+            " scatter_dims_to_operand_dims = [0], index_vector_dim = 2"
+        ),
     ),
     "windows that overlap": (
         "8x9xf32",
@@ -105,8 +116,10 @@ FORMS = {
         "8x40xf32",
         "5x1xi64",
         "5x33xf32",
-        "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],"
-        " index_vector_dim = 1",
+        (
+            "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],"
+            " index_vector_dim = 1"
+        ),
     ),
     "one window": (
         "8x9xf32",

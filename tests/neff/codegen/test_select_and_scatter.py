@@ -1,5 +1,8 @@
 """The gradient of max pooling by select_and_scatter, against the StableHLO interpreter."""
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import pytest

@@ -1,12 +1,16 @@
-"""Sort kernels against the StableHLO interpreter: every way of sorting, comparators, NaN, ties, dimensions."""
+"""Sort kernels against the StableHLO interpreter: every way of sorting, comparators, NaN, ties,
+dimensions."""
+
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from neuron_compile.neff.codegen.sort_order import Order, order_of
 from neuron_compile.neff.codegen.program import read_group
+from neuron_compile.neff.codegen.sort_order import Order, order_of
 from neuron_compile.neff.target import detect
 from tests import oracle
 from tests.neff.codegen.native import agree, outlined, plain, run
@@ -56,7 +60,9 @@ def check(body: str, arrays: list[np.ndarray] | None = None, target: str = "nati
     got = run(outlined(body, "sort"), arrays, detect(target))
     for g, w in zip(got, want, strict=True):
         if g.dtype.kind == "f":  # bit for bit, but for the payload of NaN
-            np.testing.assert_array_equal(np.signbit(g) & ~np.isnan(g), np.signbit(w) & ~np.isnan(w))
+            np.testing.assert_array_equal(
+                np.signbit(g) & ~np.isnan(g), np.signbit(w) & ~np.isnan(w)
+            )
         agree(g, w, "f32")
 
 
@@ -64,7 +70,17 @@ def check(body: str, arrays: list[np.ndarray] | None = None, target: str = "nati
 @pytest.mark.parametrize("kind", ["LT", "GT", "nan above", "by magnitude"])
 @pytest.mark.parametrize(
     ("shape", "dim"),
-    [((1,), 0), ((2,), 0), ((13,), 0), ((64,), 0), ((3, 40), 1), ((40, 3), 0), ((300,), 0), ((2, 70, 5), 1), ((5000,), 0)],
+    [
+        ((1,), 0),
+        ((2,), 0),
+        ((13,), 0),
+        ((64,), 0),
+        ((3, 40), 1),
+        ((40, 3), 0),
+        ((300,), 0),
+        ((2, 70, 5), 1),
+        ((5000,), 0),
+    ],
 )
 def test_shapes(shape: tuple[int, ...], dim: int, kind: str, target: str) -> None:
     check(sort(shape, dim, "f32", kind), target=target)
@@ -98,7 +114,8 @@ def test_half_precision(elem: str) -> None:
 
 
 SPECIAL = np.array(
-    [1.0, np.nan, -0.0, 0.0, np.inf, -np.inf, np.nan, -1.0, 0.0, -0.0, 1.0, -np.nan] * 20, np.float32
+    [1.0, np.nan, -0.0, 0.0, np.inf, -np.inf, np.nan, -1.0, 0.0, -0.0, 1.0, -np.nan] * 20,
+    np.float32,
 )
 
 
@@ -125,14 +142,23 @@ def test_plain_comparison_of_nan_gives_a_permutation() -> None:
     """No order at all: whatever comes out must hold each element once."""
     for kind in ("LT", "by magnitude"):
         for length in (12, 240):
-            values, positions = run(outlined(sort((length,), 0, "f32", kind), "sort"), [SPECIAL[:length]])
+            values, positions = run(
+                outlined(sort((length,), 0, "f32", kind), "sort"), [SPECIAL[:length]]
+            )
             assert sorted(positions) == list(range(length))
             np.testing.assert_array_equal(values, SPECIAL[:length][positions])
 
 
-@pytest.mark.parametrize(("rows", "elem", "kind"), [(3, "f32", "nan above"), (20, "i64", "LT"), (2, "f32", "by magnitude")])
+@pytest.mark.parametrize(
+    ("rows", "elem", "kind"),
+    [(3, "f32", "nan above"), (20, "i64", "LT"), (2, "f32", "by magnitude")],
+)
 def test_rows_too_long_for_the_stack(rows: int, elem: str, kind: str) -> None:
-    x = np.random.default_rng(0).integers(-(10**9), 10**9, (rows, 20000)).astype(oracle._NUMPY[elem])
+    x = (
+        np.random.default_rng(0)
+        .integers(-(10**9), 10**9, (rows, 20000))
+        .astype(oracle._NUMPY[elem])
+    )
     values, positions = run(outlined(sort(x.shape, 1, elem, kind), "sort"), [x])
     order = np.argsort(np.abs(x) if kind == "by magnitude" else x, axis=1, kind="stable")
     np.testing.assert_array_equal(positions, order)

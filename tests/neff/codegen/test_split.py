@@ -1,5 +1,8 @@
 """Groups that hold operations which cannot be pulled, anywhere: cut through scratch memory."""
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,8 @@
 """Operations without code are refused with their names and the user's lines."""
 
+# Lines of MLIR are not wrapped.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import pytest
