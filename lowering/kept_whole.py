@@ -146,6 +146,7 @@ KEPT_WHOLE = frozenset(
         "aten.upsample_nearest3d.default",
         "aten.upsample_nearest3d.vec",
         "aten.upsample_trilinear3d.vec",
+        "aten.vdot.default",
         "aten.zero.default",
         "aten.zeros.default",
         "aten.zeros_like.default",

@@ -71,6 +71,8 @@ def convolution(
     del output_padding
     rank = b.rank(x) - 2
     geometry = _geometry(rank, stride, padding, dilation, groups)
+    if _nothing_to_sum(b, x, weight):
+        return b.full(b.result_shape(), 0, b.result_dtype())
     if transposed:
         out = _spread(b, x, weight, geometry, b.result_shape()[2:])
     else:
@@ -80,6 +82,11 @@ def convolution(
         wide = b.convert(bias, b.dtype(out))
         out = b.add(out, b.broadcast_in_dim(wide, b.shape(out), [1]))
     return b.convert(out, b.result_dtype())
+
+
+def _nothing_to_sum(b: Builder, *values: ir.Value) -> bool:
+    """Whether an operand is empty: eager's result is then empty too, its gradients zeros."""
+    return any(0 in b.shape(value) for value in values)
 
 
 def _correlate(
@@ -201,6 +208,10 @@ def convolution_backward(
     g = _geometry(b.rank(x) - 2, stride, padding, dilation, groups)
     dtype = b.dtype(x)
     grads: list[ir.Value | None] = [None, None, None]
+    if _nothing_to_sum(b, grad, x, weight):
+        return [
+            b.full(b.result_shape(i), 0, dtype) if m else None for i, m in enumerate(output_mask)
+        ]
     if output_mask[0]:
         if transposed:
             grad_x = _correlate(b, grad, weight, g, b.shape(x)[2:])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neuron_compile.lowering import lower
 from tests.lowering.samples import FLOATS, examples, tensor
-from tests.lowering.single_op import check, graph_of
+from tests.lowering.single_op import check, graph_of, run
 
 aten = torch.ops.aten
 
@@ -109,9 +109,16 @@ def test_integers_are_exact(dtype) -> None:
     check(aten.convolution.default, x, weight, bias, [2], [1], [1], False, [0], 1)
 
 
-def test_no_batch_gives_nothing() -> None:
-    args = (tensor([0, 2, 5]), tensor([3, 2, 2]), None, [1], [0], [1], False, [0], 1)
-    check(aten.convolution.default, *args)
+@pytest.mark.parametrize(("batch", "inputs"), [(0, 2), (2, 0), (0, 0)])
+def test_no_batch_or_no_channels(batch, inputs) -> None:
+    x, weight, bias = tensor([batch, inputs, 5]), tensor([3, inputs, 2]), tensor([3])
+    rest = ([1], [0], [1], False, [0], 1)
+    (out,) = run(aten.convolution.default, x, weight, bias, *rest)
+    assert torch.equal(out, aten.convolution.default(x, weight, bias, *rest))
+    grads = run(aten.convolution_backward.default, out, x, weight, [3], *rest, [True] * 3)
+    assert torch.equal(grads[0], torch.zeros_like(x))
+    assert torch.equal(grads[1], torch.zeros_like(weight))
+    assert torch.equal(grads[2], torch.zeros(3))
 
 
 def test_each_gradient_is_one_convolution() -> None:
