@@ -19,7 +19,6 @@ from neuron_compile.lowering.element_types import Shape, TypeTable
 Scalar = bool | int | float | complex
 Body = Callable[..., "ir.Value | Sequence[ir.Value]"]
 
-_COMPLEX = (torch.complex64, torch.complex128)
 _BITS = {
     torch.bool: 1,
     torch.uint8: 8,
@@ -70,17 +69,17 @@ class BuilderCore:
         return value[index] if isinstance(value, (tuple, list)) else value
 
     def result_type(self, index: int = 0) -> ir.RankedTensorType:
-        """The MLIR type result `index` of the node must have."""
-        value = self.result(index)
-        return self.types.tensor(value.shape, value.dtype)
+        """The MLIR type result `index` of the node must have; that of a part if it is complex."""
+        return self.types.tensor(self.result(index).shape, self.result_dtype(index))
 
     def result_shape(self, index: int = 0) -> Shape:
         """Shape of result `index` of the node."""
         return tuple(self.result(index).shape)
 
     def result_dtype(self, index: int = 0) -> torch.dtype:
-        """Dtype of result `index` of the node."""
-        return self.result(index).dtype
+        """The dtype of result `index` of the node; that of its parts if it is complex."""
+        dtype = self.result(index).dtype
+        return dtype.to_real() if dtype.is_complex else dtype
 
     def is_used(self, index: int) -> bool:
         """Whether anybody takes result `index` of a node with several results."""
@@ -205,10 +204,6 @@ class BuilderCore:
 
     def _splat(self, type_: ir.RankedTensorType, value: Scalar, dtype: torch.dtype) -> ir.Attribute:
         element = self.types.element(dtype)
-        if dtype in _COMPLEX:
-            numpy_dtype = np.complex64 if dtype is torch.complex64 else np.complex128
-            filled = np.full(type_.shape, value, dtype=numpy_dtype)
-            return ir.DenseElementsAttr.get(filled, type=element, shape=list(type_.shape))
         assert not isinstance(value, complex)
         if dtype is torch.bool:
             attribute: ir.Attribute = ir.IntegerAttr.get(element, int(bool(value)))

@@ -16,8 +16,6 @@ from neuron_compile.lowering.builder_core import BuilderCore, is_integer
 Value = ir.Value
 
 _UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-_REAL_OF = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-_COMPLEX_OF = {real: complex_ for complex_, real in _REAL_OF.items()}
 
 
 class ElementwiseOps(BuilderCore):
@@ -74,9 +72,8 @@ class ElementwiseOps(BuilderCore):
         return self.unary("stablehlo.negate", x)
 
     def abs(self, x: Value) -> Value:
-        """|x|; the most negative integer stays; a complex x gives its real modulus."""
-        shape, dtype = self.types.describe(x.type)
-        return self.op1("stablehlo.abs", [x], self.types.tensor(shape, _REAL_OF.get(dtype, dtype)))
+        """|x|; the most negative integer stays."""
+        return self.unary("stablehlo.abs", x)
 
     def sign(self, x: Value) -> Value:
         """-1, 0, 1 by sign; NaN stays NaN, a signed zero stays."""
@@ -219,22 +216,3 @@ class ElementwiseOps(BuilderCore):
         elif new > old:
             shape = shape[:-1]
         return self.op1("stablehlo.bitcast_convert", [x], self.types.tensor(shape, dtype))
-
-    # ---- complex -----------------------------------------------------------------------------
-
-    def complex(self, real: Value, imag: Value) -> Value:
-        """Real + i imag."""
-        shape, dtype = self.types.describe(real.type)
-        return self.op1(
-            "stablehlo.complex", [real, imag], self.types.tensor(shape, _COMPLEX_OF[dtype])
-        )
-
-    def real(self, x: Value) -> Value:
-        """Real part of a complex value."""
-        shape, dtype = self.types.describe(x.type)
-        return self.op1("stablehlo.real", [x], self.types.tensor(shape, _REAL_OF[dtype]))
-
-    def imag(self, x: Value) -> Value:
-        """Imaginary part of a complex value."""
-        shape, dtype = self.types.describe(x.type)
-        return self.op1("stablehlo.imag", [x], self.types.tensor(shape, _REAL_OF[dtype]))

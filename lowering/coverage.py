@@ -38,9 +38,13 @@ are reported as unsupported.
 """
 
 
+_COMPLEX = """\
+Complex tensors are pairs of real ones; what treats both parts alike is the real emitter, twice."""
+
+
 def kept_whole_text() -> str:
     """The contents of `lowering/kept_whole.py`."""
-    ours = registry.all_rules()
+    ours = {*registry.all_rules(), *registry.complex_rules()}
     names = sorted({str(op) for op in core_aten_decompositions() if op in ours})
     return _KEPT_HEADER + "".join(f'        "{name}",\n' for name in names) + "    }\n)\n"
 
@@ -60,6 +64,9 @@ def table_text() -> str:
             f"| `{packet}` | {', '.join(sorted(names))} |"
             for packet, names in sorted(families[family].items())
         ]
+    names = sorted(str(overload) for overload in registry.complex_rules())
+    lines += ["", "## With complex tensors", "", _COMPLEX, ""]
+    lines += [", ".join(f"`{name}`" for name in names)]
     lines += ["", "## By way of Torch-MLIR", ""]
     lines += [f"- `{name}`" for name in sorted(map(str, torch_mlir_table.translated()))]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
 """torch dtypes as MLIR element types, and back.
 
 In: dtype and shape, or an MLIR ranked tensor type. Out: the other one, memoised for one context.
-Invariant: torch.uint8 is `ui8`, bool is `i1`, signed integers are signless `i8`..`i64`.
+Invariant: torch.uint8 is `ui8`, bool is `i1`, signed integers are signless `i8`..`i64`; complex
+dtypes have no type of their own.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ _ELEMENT: dict[torch.dtype, Callable[[], ir.Type]] = {
     torch.bfloat16: ir.BF16Type.get,
     torch.float32: ir.F32Type.get,
     torch.float64: ir.F64Type.get,
-    torch.complex64: lambda: ir.ComplexType.get(ir.F32Type.get()),
-    torch.complex128: lambda: ir.ComplexType.get(ir.F64Type.get()),
 }
 
-SUPPORTED_DTYPES = frozenset(_ELEMENT)
+# Complex tensors are pairs of real ones, see `pairs`.
+SUPPORTED_DTYPES = frozenset({*_ELEMENT, torch.complex64, torch.complex128})
 
 Shape = tuple[int, ...]
 

@@ -22,7 +22,8 @@ from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
 from neuron_compile.errors import LoweringError, NeuronCompileError
 from neuron_compile.lowering import locations
 from neuron_compile.lowering.builder import Builder
-from neuron_compile.lowering.registry import Rule, rule_for
+from neuron_compile.lowering.pairs import Pair, join, real_dtype, split
+from neuron_compile.lowering.registry import Rule, rule_for_node
 from neuron_compile.lowering.strides import strides_attribute
 
 # Keywords that say where a tensor lives or how it is laid out, never what it holds: the layout is
@@ -89,7 +90,7 @@ class _NodeImporter(GraphNodeImporter):
         self.builder = Builder(context, block)
         self.returned: list[ir.Value] = []
         self.torch_ops: list[torch.fx.Node] = []
-        self._builtin: dict[tuple[torch.fx.Node, int], ir.Value] = {}
+        self._builtin: dict[tuple[torch.fx.Node, int], ir.Value | Pair] = {}
 
     # ---- the graph ---------------------------------------------------------------------------
 
@@ -104,24 +105,39 @@ class _NodeImporter(GraphNodeImporter):
 
     def _import_node(self, node: torch.fx.Node, location: ir.Location) -> None:
         if node.op == "placeholder":
-            self._builtin[node, 0] = self._b.add_argument(self.builder.result_type(), location)
+            self._import_placeholder(node, location)
         elif node.op == "get_attr":
             self._import_constant(node)
         elif node.op == "output":
-            self.returned = [self._builtin_value(result) for result in node.args[0]]
+            self.returned = [self._result(result) for result in node.args[0]]
             func.ReturnOp(self.returned, loc=location)
         elif node.target is operator.getitem:
             self._import_item(node, location)
         elif isinstance(node.target, OpOverload):
-            rule = rule_for(node.target)
-            if rule is not None:
-                self._emit(rule, node)
-            else:
-                self._leave_to_torch_mlir(node, location)
+            self._import_operator(node, location)
         else:
             raise LoweringError(
                 f"{node.target} is no aten operator", where=locations.describe(node)
             )
+
+    def _import_operator(self, node: torch.fx.Node, location: ir.Location) -> None:
+        rule = rule_for_node(node)
+        if rule is not None:
+            self._emit(rule, node)
+        else:
+            self._leave_to_torch_mlir(node, location)
+
+    def _import_placeholder(self, node: torch.fx.Node, location: ir.Location) -> None:
+        tensor = node.meta["val"]
+        if tensor.dtype.is_complex:
+            memory = self.builder.types.tensor((*tensor.shape, 2), real_dtype(tensor.dtype))
+            self._builtin[node, 0] = split(self.builder, self._b.add_argument(memory, location))
+        else:
+            self._builtin[node, 0] = self._b.add_argument(self.builder.result_type(), location)
+
+    def _result(self, node: torch.fx.Node) -> ir.Value:
+        value = self._builtin_value(node)
+        return join(self.builder, value) if isinstance(value, Pair) else value
 
     def _import_constant(self, node: torch.fx.Node) -> None:
         value: Any = node.graph.owning_module
@@ -132,7 +148,11 @@ class _NodeImporter(GraphNodeImporter):
                 f"the graph's attribute {node.target} is a {type(value).__name__}, not a tensor",
                 where=locations.describe(node),
             )
-        self._builtin[node, 0] = self.builder.array(value)
+        if value.dtype.is_complex:
+            parts = (self.builder.array(v) for v in (value.real, value.imag))
+            self._builtin[node, 0] = Pair(*parts)
+        else:
+            self._builtin[node, 0] = self.builder.array(value)
 
     def _import_item(self, node: torch.fx.Node, location: ir.Location) -> None:
         source, index = node.args
@@ -154,21 +174,22 @@ class _NodeImporter(GraphNodeImporter):
             raise
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
             raise LoweringError(
-                f"the emitter of {rule.overload} failed: {error}",
+                f"the emitter of {node.target} failed: {error}",
                 where=locations.describe(node),
                 why=node.format_node() or "",
                 remedy="report this graph: it is a fault of neuron-compile",
             ) from error
-        self._bind(node, [made] if isinstance(made, ir.Value) else list(made))
+        self._bind(node, [made] if isinstance(made, (ir.Value, Pair)) else list(made))
 
-    def _bind(self, node: torch.fx.Node, results: Sequence[ir.Value | None]) -> None:
+    def _bind(self, node: torch.fx.Node, results: Sequence[ir.Value | Pair | None]) -> None:
         for index, value in enumerate(results):
             if value is None:
                 continue
             expected = self.builder.result_type(index)
-            if value.type != expected:
+            first = value.real if isinstance(value, Pair) else value
+            if first.type != expected:
                 raise LoweringError(
-                    f"the emitter of {node.target} made {value.type} where "
+                    f"the emitter of {node.target} made {first.type} where "
                     f"{expected} is due (result {index})",
                     where=locations.describe(node),
                     remedy="report this graph: it is a fault of neuron-compile",
@@ -182,7 +203,7 @@ class _NodeImporter(GraphNodeImporter):
             return [self._argument(item) for item in arg]
         return arg
 
-    def _builtin_value(self, node: torch.fx.Node) -> ir.Value:
+    def _builtin_value(self, node: torch.fx.Node) -> ir.Value | Pair:
         known = self._builtin.get((node, 0))
         if known is None:
             value = super().resolve_node_value(node)
@@ -204,7 +225,7 @@ class _NodeImporter(GraphNodeImporter):
     def resolve_node_value(self, node: torch.fx.Node, result_index: int = 0) -> ir.Value:
         """The `!torch.vtensor` form of a value, for torch-dialect ops."""
         ours = self._builtin.get((node, result_index))
-        if ours is not None and (node, result_index) not in self._v:
+        if isinstance(ours, ir.Value) and (node, result_index) not in self._v:
             value = node.meta["val"]
             tensor = value[result_index] if isinstance(value, (list, tuple)) else value
             torch_type = self._cc.get_vtensor_type(tensor.shape, tensor.dtype)

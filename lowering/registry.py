@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import torch
 import torch.fx
 from torch._ops import OpOverload
+
+from neuron_compile.lowering import pairs
 
 Supports = Callable[[torch.fx.Node], str | None]
 _Emit = TypeVar("_Emit", bound=Callable[..., Any])
@@ -39,6 +41,7 @@ class Rule:
 
 
 _RULES: dict[OpOverload, Rule] = {}
+_COMPLEX: dict[OpOverload, Rule] = {}
 _NAMED: dict[str, Callable[..., Any]] = {}
 
 
@@ -82,6 +85,78 @@ def emits_named(*names: str) -> Callable[[_Emit], _Emit]:
         return emit
 
     return register
+
+
+def emits_complex(
+    *overloads: OpOverload, supports: Supports | None = None
+) -> Callable[[_Emit], _Emit]:
+    """Register how these overloads are translated where a tensor is complex.
+
+    As `emits`, but complex tensors arrive, and are returned, as `Pair`s of real values.
+    """
+
+    def register(emit: _Emit) -> _Emit:
+        for overload in overloads:
+            _add_complex(overload, emit, supports)
+        return emit
+
+    return register
+
+
+def partwise(*overloads: OpOverload) -> None:
+    """Declare that these overloads do the same to the real and to the imaginary part.
+
+    Their emitter is then called once with each. Other tensors must not be added to the complex
+    ones: they are indices, masks and the like, and given to both calls.
+    """
+    for overload in overloads:
+        _add_complex(overload, functools.partial(_on_each_part, overload), None)
+
+
+def _add_complex(overload: OpOverload, emit: Callable[..., Any], supports: Supports | None) -> None:
+    if overload in _COMPLEX:
+        raise ValueError(f"{overload} has an emitter for complex tensors already")
+    _COMPLEX[overload] = Rule(overload, emit, supports, "complex")
+
+
+def _on_each_part(overload: OpOverload, b: Any, *args: Any, **kwargs: Any) -> Any:
+    emit = _RULES[overload].emit
+    made = [
+        emit(
+            b,
+            *(pairs.part(arg, which) for arg in args),
+            **{name: pairs.part(arg, which) for name, arg in kwargs.items()},
+        )
+        for which in ("real", "imag")
+    ]
+    if isinstance(made[0], Sequence):
+        return [pairs.Pair(re, im) for re, im in zip(*made, strict=True)]
+    return pairs.Pair(*made)
+
+
+def is_complex(node: torch.fx.Node) -> bool:
+    """Whether an operand or a result of the node is a complex tensor."""
+    return any(_has_complex(n.meta.get("val")) for n in (node, *node.all_input_nodes))
+
+
+def _has_complex(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype.is_complex
+    return isinstance(value, (list, tuple)) and any(_has_complex(item) for item in value)
+
+
+def rule_for_node(node: torch.fx.Node) -> Rule | None:
+    """The rule of a node: of its overload, for complex tensors if it has any."""
+    if is_complex(node):
+        _load_families()
+        return _COMPLEX.get(node.target)
+    return rule_for(node.target)
+
+
+def complex_rules() -> Mapping[OpOverload, Rule]:
+    """Every rule for complex tensors, read-only."""
+    _load_families()
+    return MappingProxyType(_COMPLEX)
 
 
 def rule_for(overload: Any) -> Rule | None:

@@ -20,7 +20,6 @@ Operand = ir.Value | bool | int | float | complex
 
 REDUCED_FLOATS = (torch.bfloat16, torch.float16)
 FLOATS = (*REDUCED_FLOATS, torch.float32, torch.float64)
-COMPLEX = (torch.complex64, torch.complex128)
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
@@ -90,13 +89,8 @@ def convert_like_eager(b: Builder, x: Value, dtype: torch.dtype) -> Value:
         return x
     if dtype is torch.bool:
         return b.compare(x, b.full_like(x, 0), "NE")
-    if source.is_complex and not dtype.is_complex:
-        return convert_like_eager(b, b.real(x), dtype)
     if source in FLOATS and is_integer(dtype):
         return _float_to_integer(b, x, dtype)
-    if dtype.is_complex and not source.is_complex:
-        real = b.convert(x, torch.float32 if dtype is torch.complex64 else torch.float64)
-        return b.complex(real, b.full_like(real, 0))
     return b.convert(x, dtype)
 
 

@@ -27,4 +27,7 @@ def strides_attribute(tensor: torch.Tensor) -> dict[str, ir.Attribute]:
     """`{"neuron.strides": array<i64: ...>}`, or nothing for a row-major tensor."""
     if is_row_major(tensor):
         return {}
-    return {"neuron.strides": ir.DenseI64ArrayAttr.get(list(tensor.stride()))}
+    strides = list(tensor.stride())
+    if tensor.is_complex():  # in the function a real tensor with a last dimension of 2
+        strides = [*(2 * stride for stride in strides), 1]
+    return {"neuron.strides": ir.DenseI64ArrayAttr.get(strides)}

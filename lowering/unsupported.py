@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from neuron_compile.errors import UnsupportedOpError
 from neuron_compile.lowering import locations
 from neuron_compile.lowering.element_types import SUPPORTED_DTYPES
-from neuron_compile.lowering.registry import rule_for
+from neuron_compile.lowering.registry import is_complex, rule_for_node
 from neuron_compile.lowering.torch_mlir_table import is_translated
 
 _REMEDY = (
@@ -80,9 +80,11 @@ def _reason(node: torch.fx.Node) -> str | None:
     dtype_reason = _dtype_reason(_tensors(node.meta.get("val")))
     if dtype_reason is not None:
         return dtype_reason
-    rule = rule_for(node.target)
+    rule = rule_for_node(node)
     if rule is not None:
         return rule.supports(node) if rule.supports is not None else None
+    if is_complex(node):
+        return "no emitter for complex tensors"
     if is_translated(node.target):
         return None
     return "no emitter, and Torch-MLIR does not translate it"

@@ -283,15 +283,17 @@ def atan2(b: Builder, x: Operand, y: Operand) -> Value:
 @emits(aten.hypot.default)
 def hypot(b: Builder, x: Operand, y: Operand) -> Value:
     """sqrt(x*x + y*y), scaled so that it does not overflow early."""
+    dtype = sem.math_dtype(b.result_dtype())
+    return sem.elementwise(b, lambda p, q: hypotenuse(b, p, q), x, y, compute=dtype)
 
-    def combine(x: Value, y: Value) -> Value:
-        x, y = b.abs(x), b.abs(y)
-        large, small = b.maximum(x, y), b.minimum(x, y)
-        zero, one = b.full_like(x, 0.0), b.full_like(x, 1.0)
-        ratio = b.divide(small, b.select(b.compare(large, zero, "EQ"), one, large))
-        made = b.multiply(large, b.sqrt(b.add(one, b.multiply(ratio, ratio))))
-        infinite = b.full_like(x, float("inf"))
-        any_infinite = b.or_(b.compare(x, infinite, "EQ"), b.compare(y, infinite, "EQ"))
-        return b.select(any_infinite, infinite, made)
 
-    return sem.elementwise(b, combine, x, y, compute=sem.math_dtype(b.result_dtype()))
+def hypotenuse(b: Builder, x: Value, y: Value) -> Value:
+    """sqrt(x*x + y*y) of floats of one type; infinite if either is, even beside NaN."""
+    x, y = b.abs(x), b.abs(y)
+    large, small = b.maximum(x, y), b.minimum(x, y)
+    zero, one = b.full_like(x, 0.0), b.full_like(x, 1.0)
+    ratio = b.divide(small, b.select(b.compare(large, zero, "EQ"), one, large))
+    made = b.multiply(large, b.sqrt(b.add(one, b.multiply(ratio, ratio))))
+    infinite = b.full_like(x, float("inf"))
+    any_infinite = b.or_(b.compare(x, infinite, "EQ"), b.compare(y, infinite, "EQ"))
+    return b.select(any_infinite, infinite, made)

@@ -25,7 +25,6 @@ aten = torch.ops.aten
 
 # Bits of a uniform value: what the significand holds, as in eager.
 _DIGITS = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53}
-_PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 _WORD = 1 << 32
 
 
@@ -43,8 +42,6 @@ def _high_bits(b: Builder, shape: Sequence[int], count: int) -> ir.Value:
 
 def uniform(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> ir.Value:
     """Multiples of 2**-digits in [0, 1)."""
-    if dtype in _PARTS:
-        return b.complex(*(uniform(b, shape, _PARTS[dtype]) for _ in range(2)))
     digits, wide = _DIGITS[dtype], math_dtype(dtype)
     steps = b.convert(_high_bits(b, shape, digits), wide)
     return b.convert(b.multiply(steps, b.full_like(steps, 2.0**-digits)), dtype)
@@ -67,10 +64,7 @@ def _normal(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> ir.Value:
 
 
 def normal(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> ir.Value:
-    """Standard normal; complex with variance 1/2 in each part."""
-    if dtype in _PARTS:
-        parts = [_normal(b, shape, _PARTS[dtype]) for _ in range(2)]
-        return b.complex(*(b.multiply(p, b.full_like(p, math.sqrt(0.5))) for p in parts))
+    """Standard normal."""
     return b.convert(_normal(b, shape, math_dtype(dtype)), dtype)
 
 
@@ -148,7 +142,7 @@ def randn_like(b: Builder, x: ir.Value, *, dtype: torch.dtype | None = None) -> 
 
 def _normal_with(b: Builder, mean: ir.Value | float, std: ir.Value | float) -> ir.Value:
     shape, dtype = b.result_shape(), b.result_dtype()
-    wide = dtype if dtype in _PARTS else math_dtype(dtype)
+    wide = math_dtype(dtype)
 
     def spread(value: ir.Value | float) -> ir.Value:
         if isinstance(value, ir.Value):
@@ -289,7 +283,7 @@ def native_dropout(b: Builder, x: ir.Value, p: float, train: bool | None) -> lis
     if train is False or p == 0:
         return [x, b.full(b.shape(x), True, torch.bool)]
     mask = _chance(b, b.shape(x), 1 - p)
-    wide = dtype if dtype in _PARTS else math_dtype(dtype)
+    wide = math_dtype(dtype)
     # A product, not a choice: eager makes NaN of an infinity that is dropped.
     kept = b.multiply(b.convert(x, wide), b.convert(mask, wide))
     scaled = b.multiply(kept, b.full_like(kept, 0.0 if p == 1 else 1 / (1 - p)))

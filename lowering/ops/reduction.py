@@ -353,13 +353,14 @@ def vector_norm(
     """(sum |x|**ord) ** (1/ord); the extremes for +-inf, the count of nonzeros for 0."""
     assert not isinstance(ord, complex)
     result = b.result_dtype()
-    size = b.abs(b.convert(x, sem.math_dtype(result) if not b.dtype(x).is_complex else b.dtype(x)))
+    size = b.abs(b.convert(x, sem.math_dtype(result)))
     dims = reduced_dims(dim, b.rank(x))
-    made = _norm(b, size, float(ord), dims)
+    made = norm_of_sizes(b, size, float(ord), dims)
     return b.convert(b.reshape(made, b.result_shape()), result)
 
 
-def _norm(b: Builder, size: Value, order: float, dims: Sequence[int]) -> Value:
+def norm_of_sizes(b: Builder, size: Value, order: float, dims: Sequence[int]) -> Value:
+    """The norm of absolute values, dimensions dropped."""
     if math.isinf(order):
         if order > 0:
             return max_over(b, size, dims)

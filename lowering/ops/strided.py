@@ -129,6 +129,9 @@ def unfold_backward(
     dim %= len(input_sizes)
     dtype, last = b.dtype(grad), b.rank(grad) - 1
     windows = b.shape(grad)[dim]
+    # istft hands over one window for all rows.
+    whole = [windows if d == dim else n for d, n in enumerate(input_sizes)]
+    grad = b.broadcast_to(grad, (*whole, size))
     total = b.full(input_sizes, 0, dtype)
     zero = b.scalar(0, dtype)
     for at in range(size):

@@ -104,18 +104,12 @@ def neg(b: Builder, x: Value) -> Value:
 
 @emits(aten.abs.default)
 def abs_(b: Builder, x: Value) -> Value:
-    """|x|; the modulus of a complex x."""
+    """|x|."""
     dtype = b.dtype(x)
     return x if dtype in sem.UNSIGNED or dtype is torch.bool else b.abs(x)
 
 
-@emits(
-    aten.sign.default,
-    aten.sgn.default,
-    supports=lambda node: (
-        "sgn of complex numbers has no emitter" if node.meta["val"].is_complex() else None
-    ),
-)
+@emits(aten.sign.default, aten.sgn.default)
 def sign(b: Builder, x: Value) -> Value:
     """-1, 0 or 1; 0 for NaN and both zeros, as eager's (x > 0) - (x < 0)."""
     dtype = b.dtype(x)

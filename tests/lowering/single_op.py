@@ -71,7 +71,19 @@ def run(
 ) -> list[torch.Tensor]:
     """The results of a call, by way of lowering and the interpreter."""
     graph, tensors = graph_of(call, args, kwargs)
-    return interpret(lower(graph), tensors, state)
+    return run_graph(graph, tensors, state)
+
+
+def run_graph(
+    graph: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], state: tuple[int, int] = (1, 2)
+) -> list[torch.Tensor]:
+    """The results of a graph, by way of lowering and the interpreter."""
+    made = interpret(lower(graph), tensors, state)
+    meant = [node.meta["val"] for node in graph.graph.output_node().args[0]]
+    return [
+        torch.complex(tensor[..., 0], tensor[..., 1]) if fake.is_complex() else tensor
+        for tensor, fake in zip(made, meant, strict=True)
+    ]
 
 
 def check(
@@ -114,7 +126,9 @@ def compare(
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    dense = tensor.detach().contiguous()
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if dense.is_complex():
+        dense = torch.view_as_real(dense)
     return (dense.view(torch.uint16) if dense.dtype is torch.bfloat16 else dense).numpy()
 
 

@@ -101,6 +101,6 @@ def test_a_faulty_emitter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = rule_for(aten.sin.default)
     assert rule is not None
     faulty = dataclasses.replace(rule, emit=lambda b, x: b.convert(x, torch.float64))
-    monkeypatch.setattr("neuron_compile.lowering.importer.rule_for", lambda _: faulty)
+    monkeypatch.setattr("neuron_compile.lowering.importer.rule_for_node", lambda _: faulty)
     with pytest.raises(LoweringError, match=r"aten.sin.default made tensor<2xf64> where"):
         lower(trace(lambda x: x.sin(), torch.randn(2)))

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
+import torch.fx
 
-from neuron_compile.lowering.registry import all_rules, emits, rule_for
+from neuron_compile.lowering.registry import (
+    all_rules,
+    complex_rules,
+    emits,
+    partwise,
+    rule_for,
+    rule_for_node,
+)
 
 aten = torch.ops.aten
 
@@ -39,3 +49,27 @@ def test_a_second_emitter_is_refused_and_names_the_first() -> None:
         emits(aten.add.Tensor)(lambda b, x: x)
     assert "arithmetic.add" in str(caught.value)
     assert rule_for(aten.add.Tensor) is first
+
+
+def test_complex_nodes_have_rules_of_their_own() -> None:
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    x.meta["val"], y.meta["val"] = torch.ones(2), torch.ones(2, dtype=torch.complex64)
+    real, mixed = (
+        graph.call_function(aten.mul.Tensor, (x, x)),
+        graph.call_function(aten.mul.Tensor, (x, y)),
+    )
+    real.meta["val"], mixed.meta["val"] = torch.ones(2), torch.ones(2, dtype=torch.complex64)
+    assert rule_for_node(real) is rule_for(aten.mul.Tensor)
+    assert rule_for_node(mixed) is complex_rules()[aten.mul.Tensor]
+
+
+def test_what_treats_parts_alike_has_an_emitter_for_real_tensors() -> None:
+    alike = [o for o, rule in complex_rules().items() if isinstance(rule.emit, functools.partial)]
+    assert len(alike) > 40
+    assert all(rule_for(overload) is not None for overload in alike)
+
+
+def test_a_second_emitter_for_complex_tensors_is_refused() -> None:
+    with pytest.raises(ValueError, match="for complex tensors already"):
+        partwise(aten.view.default)
