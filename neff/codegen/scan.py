@@ -71,8 +71,9 @@ def direction_of(node: Node) -> Direction | None:
     return Direction(dim, backward=high > 0)
 
 
-def scan_kernels(node: Node, roots: Sequence[Root], work: Workspace) -> None:
+def scan_kernels(nodes: Sequence[Node], roots: Sequence[Root], work: Workspace) -> None:
     """Adds the kernel to `work`; `roots` are the results somebody reads."""
+    node = nodes[0]
     count = len(node.operands) // 2
     for operand in node.operands[:count]:
         work.make_readable(operand, PROLOGUE_OPS)

@@ -30,8 +30,9 @@ PROLOGUE_OPS = 16  # an index or update that takes more operations is stored fir
 BLOCK_LANES = 64  # a task's share of the vector dimension: each task reads all indices again
 
 
-def scatter_kernels(node: Node, roots: Sequence[Root], work: Workspace) -> None:
+def scatter_kernels(nodes: Sequence[Node], roots: Sequence[Root], work: Workspace) -> None:
     """Adds the kernels to `work`; `roots` are the results somebody reads."""
+    node = nodes[0]
     g = geometry_of(node)
     wanted = {r.node.result: r for r in roots}
     results = [wanted.get(i) or work.buffer(x) for i, x in enumerate(g.inputs)]

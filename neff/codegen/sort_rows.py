@@ -65,14 +65,14 @@ def by_rank(e: Emitter, items: Items, n: int, lanes: int, result: Val) -> None:
                 earlier = e.compare("ult", e.add(e.lane_ids(lanes), e.const("i64", low, lanes)), i)
                 equal = e.binary("arith.andi", e.compare("eq", theirs, mine), earlier)
                 before = e.binary("arith.ori", before, equal)
-            rank = e.add(rank, _count(e, before))
+            rank = e.add(rank, count_lanes(e, before))
         e.store(e.cast("arith.trunci", i, "i32"), e.gep(result, rank, "i32"))
         return []
 
     e.loop(e.index(0), e.index(n), 1, body)
 
 
-def _count(e: Emitter, mask: Val) -> Val:
+def count_lanes(e: Emitter, mask: Val) -> Val:
     """Set lanes of a mask, as i64."""
     bits = e.pure(
         f"llvm.bitcast {mask.name} : {mask.type} to i{mask.lanes}", (mask,), f"i{mask.lanes}", 0
@@ -81,7 +81,7 @@ def _count(e: Emitter, mask: Val) -> Val:
     return e.unary("math.ctpop", wide)
 
 
-def by_radix(e: Emitter, items: Items, other: Items, counts: Val, n: int) -> Items:
+def by_radix(e: Emitter, items: Items, other: Items, counts: Val, n: Val) -> Items:
     """Byte by byte from the lowest, between two buffers; bytes that are all equal are skipped.
 
     `counts`: 8 x 256 i64. Answers where the elements lie in order: one of the two, known at run
@@ -104,7 +104,7 @@ def by_radix(e: Emitter, items: Items, other: Items, counts: Val, n: int) -> Ite
             _spread(e, source, target, table, shift, n)
             return [*carried[half:], *carried[:half]]
 
-        return list(e.choose(e.compare("eq", same, e.index(n)), lambda: list(carried), spread))
+        return list(e.choose(e.compare("eq", same, n), lambda: list(carried), spread))
 
     final = e.loop(e.index(0), e.index(passes), 1, step, pointers)
     return _items(final[: len(final) // 2])
@@ -118,7 +118,7 @@ def _digit(e: Emitter, key: Val, shift: Val) -> Val:
     return e.binary("arith.andi", e.binary("arith.shrui", key, shift), e.index(DIGITS - 1))
 
 
-def _count_bytes(e: Emitter, items: Items, counts: Val, n: int, passes: int) -> None:
+def _count_bytes(e: Emitter, items: Items, counts: Val, n: Val, passes: int) -> None:
     """How often each value of each byte occurs, in one walk."""
 
     def clear(i: Val, _: tuple[Val, ...]) -> list[Val]:
@@ -135,10 +135,10 @@ def _count_bytes(e: Emitter, items: Items, counts: Val, n: int, passes: int) -> 
             e.store(e.add(e.load(place, "i64", constant=False), e.index(1)), place)
         return []
 
-    e.loop(e.index(0), e.index(n), 1, body)
+    e.loop(e.index(0), n, 1, body)
 
 
-def _spread(e: Emitter, source: Items, target: Items, table: Val, shift: Val, n: int) -> None:
+def _spread(e: Emitter, source: Items, target: Items, table: Val, shift: Val, n: Val) -> None:
     """Move all elements to the places of their byte; counts become running places first."""
 
     def running(b: Val, carried: tuple[Val, ...]) -> list[Val]:
@@ -157,7 +157,7 @@ def _spread(e: Emitter, source: Items, target: Items, table: Val, shift: Val, n:
         source.move(e, i, key, target, to)
         return []
 
-    e.loop(e.index(0), e.index(n), 1, body)
+    e.loop(e.index(0), n, 1, body)
 
 
 def by_merging(

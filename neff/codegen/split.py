@@ -12,18 +12,18 @@ from neuron_compile.neff.codegen.contract import product_kernels
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.macs import CONTRACTIONS
-from neuron_compile.neff.codegen.program import Group, Node
+from neuron_compile.neff.codegen.program import Group, Node, postorder
 from neuron_compile.neff.codegen.scan import direction_of, scan_kernels
 from neuron_compile.neff.codegen.scatter import scatter_kernels
 from neuron_compile.neff.codegen.select_and_scatter import select_and_scatter_kernels
-from neuron_compile.neff.codegen.sort import sort_kernels
+from neuron_compile.neff.codegen.sort import direct_roots, sort_kernels
 from neuron_compile.neff.codegen.workspace import Workspace, workspace_of
 from neuron_compile.neff.target import Target
 
 PROLOGUE_OPS = 8  # a product reads its operands several times
 
-# Makes the kernels of one operation: (one of its results, where to store each, workspace).
-Generator = Callable[[Node, Sequence[Root], Workspace], None]
+# Makes the kernels of one operation: (its results in use, where to store them, workspace).
+Generator = Callable[[Sequence[Node], Sequence[Root], Workspace], None]
 
 _GENERATORS: dict[str, Generator] = {
     "stablehlo.scatter": scatter_kernels,
@@ -54,8 +54,11 @@ def split_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
     for node in group.nodes():
         if node.op in CONTRACTIONS or generator_of(node) is not None:
             by_operation.setdefault(node.operation, []).append(node)
-    for nodes in by_operation.values():
-        _make(nodes, work)
+    made = list(by_operation.values())
+    for i, nodes in enumerate(made):
+        later = [o for others in made[i + 1 :] for o in others[0].operands]
+        if not _made_directly(nodes, later, work):
+            _make(nodes, work)
     work.store(work.roots)
     return work.finished()
 
@@ -65,12 +68,25 @@ def _make(nodes: Sequence[Node], work: Workspace) -> None:
     generator = generator_of(nodes[0]) or _product_kernels
     roots = [_place(node, work) for node in nodes]
     if roots[0].output.size:
-        generator(nodes[0], roots, work)
+        generator(nodes, roots, work)
     for root in roots:
         work.leaves[root.node] = root.number
 
 
-def _product_kernels(node: Node, roots: Sequence[Root], work: Workspace) -> None:
+def _made_directly(nodes: Sequence[Node], later: Sequence[Node], work: Workspace) -> bool:
+    """Store what is made of sorted operands instead of them, if nothing else reads them."""
+    if generator_of(nodes[0]) is not sort_kernels or any(n in nodes for n in postorder(later)):
+        return False
+    roots = direct_roots(nodes, work)
+    if not roots:
+        return False
+    sort_kernels(nodes, roots, work)
+    work.roots = [r for r in work.roots if r not in roots]
+    return True
+
+
+def _product_kernels(nodes: Sequence[Node], roots: Sequence[Root], work: Workspace) -> None:
+    node = nodes[0]
     for operand in node.operands:
         work.make_readable(operand, PROLOGUE_OPS)
     name = work.next_name()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neuron_compile.neff.codegen.dispatch import generate
 from neuron_compile.neff.codegen.program import read_group
 from neuron_compile.neff.codegen.sort_order import Order, order_of
 from neuron_compile.neff.target import detect
@@ -227,3 +228,53 @@ def test_orders_are_recognised() -> None:
     assert order("nan above, descending") == Order(0, descending=True)
     assert order("by magnitude") is None
     assert order("EQ") is None
+
+
+def first_of_sorted(rows: int, length: int, k: int, elem: str, kind: str) -> str:
+    """Top-k as the lowering writes it: the beginning of a sorted row, positions widened."""
+    t, i, s = f"tensor<{rows}x{length}x{elem}>", f"tensor<{rows}x{length}xi32>", f"tensor<{elem}>"
+    v, j, w = f"tensor<{rows}x{k}x{elem}>", f"tensor<{rows}x{k}xi32>", f"tensor<{rows}x{k}xi64>"
+    return f"""(%x: {t}) -> ({v}, {w}) {{
+  %i = stablehlo.iota dim = 1 : {i}
+  %r:2 = "stablehlo.sort"(%x, %i) <{{dimension = 1 : i64, is_stable = true}}> ({{
+  ^bb0(%a: {s}, %b: {s}, %ia: tensor<i32>, %ib: tensor<i32>):
+{comparator(kind, elem)}    stablehlo.return %p : tensor<i1>
+  }}) : ({t}, {i}) -> ({t}, {i})
+  %v = stablehlo.slice %r#0 [0:{rows}, 0:{k}] : ({t}) -> {v}
+  %j = stablehlo.slice %r#1 [0:{rows}, 0:{k}] : ({i}) -> {j}
+  %w = stablehlo.convert %j : ({j}) -> {w}
+  return %v, %w : {v}, {w}
+}}
+"""
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-v3"])
+@pytest.mark.parametrize("kind", ["nan above, descending", "LT", "by magnitude"])
+@pytest.mark.parametrize(("length", "k"), [(40, 5), (300, 40), (1000, 7), (5000, 600), (3001, 1)])
+def test_first_of_a_row(length: int, k: int, kind: str, target: str) -> None:
+    random = np.random.default_rng(length)
+    x = (random.standard_normal((3, length)) * 100).round().astype(np.float32)
+    if kind != "LT":
+        x[:, ::17] = np.nan if kind.startswith("nan") else 0.0
+    values, positions = run(
+        outlined(first_of_sorted(3, length, k, "f32", kind), "sort"), [x], detect(target)
+    )
+    key = {"LT": x, "by magnitude": np.abs(x)}.get(kind, np.where(np.isnan(x), -np.inf, -x))
+    order = np.argsort(key, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(positions, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+@pytest.mark.parametrize("elem", ["i64", "f64"])
+def test_first_of_a_row_of_wide_elements(elem: str) -> None:
+    """Small integers share their leading bits: everything is a candidate."""
+    x = np.random.default_rng(0).integers(-50, 50, (2, 2000)).astype(oracle._NUMPY[elem])
+    _, positions = run(outlined(first_of_sorted(2, 2000, 9, elem, "GT"), "sort"), [x])
+    np.testing.assert_array_equal(positions, np.argsort(-x, axis=1, kind="stable")[:, :9])
+
+
+def test_the_first_of_a_row_need_one_kernel() -> None:
+    module = oracle.parse(outlined(first_of_sorted(3, 1000, 5, "f32", "LT"), "sort"))
+    with module.context:
+        kernels = generate(read_group(module.body.operations[0]), detect())
+    assert len(kernels) == 1
