@@ -71,7 +71,10 @@ class Tracer:
             self.trace.uses.append((node, at))
             self.trace.accesses.append(Access(linear(at, node.tensor.strides), times, inner))
             return
-        if node.op in RULES:
+        if views.changes_width(node):
+            for place in views.width_sources(node, at):
+                self.walk(node.operands[0], place, times, inner)
+        elif node.op in RULES:
             for o in node.operands:
                 self.walk(o, at if o.shape == node.shape else (), times, inner)
         elif node.op in views.PERMUTATIONS:

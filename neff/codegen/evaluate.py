@@ -15,8 +15,8 @@ import numpy as np
 
 from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import random_bits, reduction_specs, reductions, views
-from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, widen
-from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val
+from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, narrow, widen
+from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val, bits_of
 from neuron_compile.neff.codegen.index import (
     Bounded,
     Index,
@@ -292,6 +292,8 @@ class Evaluator:
             return buffered
         if node in self.bases:
             return self.load(node, self.bases[node], at, mask)
+        if views.changes_width(node):
+            return _bitcast_to_other_width(self, node, at, mask)
         rule = RULES.get(node.op)
         if rule is not None:
             operands = [
@@ -557,6 +559,31 @@ def _gather(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
             where.insert(vector_dim, constant(position))
         indices[d] = indices[d] + _start(v, starts, tuple(where), operand.shape[d] - sizes[d], mask)
     return v.value(operand, tuple(indices), mask)
+
+
+def _bitcast_to_other_width(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
+    """Elements of another width over the same bits, the lowest first (little-endian)."""
+    e, target = v.e, node.tensor
+    source = node.operands[0].tensor
+    wide, small = bits_of(target.stored), bits_of(source.stored)
+    places = views.width_sources(node, at)
+    parts = [
+        e.bitcast(narrow(e, v.value(node.operands[0], i, mask), source), f"i{small}")
+        for i in places
+    ]
+    if wide < small:
+        shift = at[-1] * wide
+        lanes = v.lane.lanes if v.lane and v.varies(shift) else 0
+        amount = v.lanes_of(shift) if lanes else v.scalar(shift)
+        amount = e.cast("arith.trunci", amount, f"i{small}") if small < 64 else amount
+        bits = e.cast("arith.trunci", e.binary("arith.shrui", parts[0], amount), f"i{wide}")
+    else:
+        bits = e.const(f"i{wide}", 0)
+        for j, part in enumerate(parts):
+            moved = e.cast("arith.extui", part, f"i{wide}")
+            moved = e.binary("arith.shli", moved, e.const(f"i{wide}", j * small))
+            bits = e.binary("arith.ori", moved, bits)
+    return widen(e, e.bitcast(bits, target.stored), target)
 
 
 def _reduction(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:

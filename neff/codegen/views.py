@@ -135,3 +135,16 @@ def concatenate_sources(node: Node, at: Indices) -> list[Source]:
             sources.append(Source(operand, moved, () if condition.always else (condition,)))
         start += extent
     return sources
+
+
+def changes_width(node: Node) -> bool:
+    """Whether the node reads the same bits as elements of another width."""
+    return node.op == "stablehlo.bitcast_convert" and node.shape != node.operands[0].shape
+
+
+def width_sources(node: Node, at: Indices) -> list[Indices]:
+    """Where the bits of a `changes_width` node lie: one wide element, or several small ones."""
+    source = node.operands[0].shape
+    if len(source) < len(node.shape):
+        return [at[:-1]]
+    return [(*at, Index(j)) for j in range(source[-1])]

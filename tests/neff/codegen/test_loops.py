@@ -114,6 +114,16 @@ VIEWS = {
   return %r : tensor<9x33xf32>
 }
 """,
+    "bits as narrower elements": """(%a: tensor<3x7xi64>) -> (tensor<3x7x2xi32>) {
+  %r = stablehlo.bitcast_convert %a : (tensor<3x7xi64>) -> tensor<3x7x2xi32>
+  return %r : tensor<3x7x2xi32>
+}
+""",
+    "bits as wider elements": """(%a: tensor<3x17x2xi32>) -> (tensor<3x17xi64>) {
+  %r = stablehlo.bitcast_convert %a : (tensor<3x17x2xi32>) -> tensor<3x17xi64>
+  return %r : tensor<3x17xi64>
+}
+""",
     "table constant": """(%a: tensor<2x5xf32>) -> (tensor<2x5xf32>) {
   %c = stablehlo.constant dense<[1.0, 2.0, 3.0, 4.0, 5.0]> : tensor<5xf32>
   %b = stablehlo.broadcast_in_dim %c, dims = [1] : (tensor<5xf32>) -> tensor<2x5xf32>
