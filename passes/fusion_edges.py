@@ -129,7 +129,7 @@ class EdgeBuilder:
             kind = anchor_kind(node)
             if kind is not None:
                 anchored[node] = kind
-                if kind in ("single", "sort", "scan"):
+                if kind == "single":
                     self.lone_operands.update(node.operands)
                 self._mark_anchor_operands(node)
         heavy = []

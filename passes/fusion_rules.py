@@ -88,9 +88,12 @@ class Rules:
         """Whether loop `b` can run on each result element of anchored `a`."""
         if b.rows is not None or b.window or b.moves:
             return False
-        if a.kind == "attention":  # a view of its result, nothing more
+        if a.kind == "sort":  # top-k: the beginning of the rows, positions converted
+            return b.cost <= CHEAP_COST and b.inputs.keys() <= a.results
+        if a.kind in ("attention", "scatter"):  # a view of its result, nothing more
             stays = any(self.groups.escapes(value, a, b) for value in a.results & b.inputs.keys())
-            return b.cost == 0 and len(b.nodes) == 1 and not stays
+            is_view = a.kind == "attention" or b.nodes[0].name == "reshape"
+            return b.cost == 0 and len(b.nodes) == 1 and is_view and not stays
         return a.kind in ("contract", "random")
 
     def _is_prologue(self, a: Group, b: Group) -> bool:
@@ -108,6 +111,8 @@ class Rules:
         """Whether the producer of `edge` may be computed where the edge reads it."""
         node = edge.node
         producer = self.groups.owner[edge.source.node]  # type: ignore[index]
+        if producer.kind == "sort":
+            return not edge.relation.opaque
         if producer.kind != "loop":
             return not edge.relation.opaque and not edge.relation.resized and edge.repeats == 1
         if edge.relation.opaque:
@@ -133,7 +138,7 @@ class Rules:
 
     def _space_allowed(self, a: Group, b: Group, kind: str, results: set[Value]) -> bool:
         """Whether the results share an iteration space."""
-        if kind in ("scatter", "attention"):
+        if kind in ("scatter", "sort", "attention"):
             return True
         if kind in ("contract", "random"):
             anchored = self.groups.edges.anchored

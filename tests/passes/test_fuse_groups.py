@@ -262,7 +262,7 @@ func.func @main(%x: tensor<1x2x8x8xf32>) -> tensor<1x2x4x4xf32> {{
  %j = stablehlo.convert %s#1 : (tensor<6x4xi32>) -> tensor<6x4xf32>
  %0 = stablehlo.add %s#0, %j : tensor<6x4xf32>""",
             "6x4xf32",
-            ["loop", "loop", "sort", "loop"],
+            ["sort"],
         ),
         (
             "scatter with a prologue",
