@@ -147,7 +147,9 @@ def _concatenate(node: Node, operands: list[Array]) -> Array | None:
 
 def _pad(node: Node, operands: list[Array]) -> Array | None:
     low, high = node.ints("edge_padding_low"), node.ints("edge_padding_high")
-    if any(node.ints("interior_padding")) or min((*low, *high), default=0) < 0:
+    if not low:
+        return operands[0]
+    if any(node.ints("interior_padding")) or min((*low, *high)) < 0:
         return None
     amounts = list(zip(low, high, strict=True))
     return np.pad(operands[0], amounts, constant_values=operands[1][()])
@@ -170,6 +172,8 @@ def _reduce(node: Node, operands: list[Array]) -> Array | None:
     if ufunc is None or len(operands) != 2 or node.result.dtype == "i1":
         return None
     x, init = operands
+    if 0 in x.shape:  # NumPy has no maximum of nothing
+        return np.full(node.result.shape, init, x.dtype)
     made: Array = ufunc.reduce(x, axis=node.ints("dimensions"), dtype=x.dtype)
     return np.asarray(ufunc(made, init), x.dtype)
 

@@ -104,6 +104,28 @@ func.func @main(%m: tensor<2x6xi1>) -> tensor<2x1x6xi1> {
     assert set(ops(apply(text, fold_indices))) <= {"reshape", "broadcast_in_dim"}
 
 
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        (
+            """ %c = stablehlo.constant dense<3> : tensor<i64>
+ %r = stablehlo.pad %c, %c, low = [], high = [], interior = []
+    : (tensor<i64>, tensor<i64>) -> tensor<i64>""",
+            "tensor<i64>",
+        ),
+        (
+            """ %c = stablehlo.constant dense<3> : tensor<2x0xi64>
+ %l = stablehlo.constant dense<-9> : tensor<i64>
+ %r = stablehlo.reduce(%c init: %l) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<2x0xi64>, tensor<i64>) -> tensor<2xi64>""",
+            "tensor<2xi64>",
+        ),
+    ],
+)
+def test_scalars_and_nothing(body: str, result: str) -> None:
+    assert ops(apply(module(body, result), fold_indices)) in ([], ["constant"])
+
+
 @settings(
     max_examples=60,
     deadline=None,
