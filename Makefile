@@ -11,7 +11,7 @@ BENCH_ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train test bench lint format docs clean
+.PHONY: help install demo demo-train test bench bench-record lint format docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,10 @@ test: $(STAMP) ## Run the test suite
 
 bench: $(STAMP) ## Run the benchmarks and check them against their thresholds
 	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
+
+bench-record: $(STAMP) ## Run the benchmarks, keep the record, and write the README's table from it
+	$(BIN)/python -m benchmarks --json benchmarks/record.json $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.readme benchmarks/record.json
 
 # mypy cannot follow setuptools' package-dir, so it reads a tree of links in which the stage folders lie
 # below neuron_compile, as they do when installed.

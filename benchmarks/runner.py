@@ -21,8 +21,8 @@ from benchmarks import competitors
 from benchmarks.case import Case, Compile, Work
 from benchmarks.competitors import EAGER, INDUCTOR, NEURON
 
-SAMPLE_SECONDS = 2e-3  # a sample is as many calls as fit, so that the clock's own cost vanishes
-ROUNDS = (5, 2000)  # at least, at most
+SAMPLE_SECONDS = 20e-3  # a sample is as many calls as fit; then neither clock nor cold caches count
+ROUNDS = (5, 500)  # at least, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ def _calls_per_sample(run: Callable[[], Any]) -> int:
 
 
 def _sample(run: Callable[[], Any], calls: int) -> float:
-    run()  # what the competitor before left in the caches is not this one's fault
+    if calls > 1:
+        run()  # what the competitor before left in the caches is not this one's fault
     start = time.perf_counter()
     for _ in range(calls):
         run()

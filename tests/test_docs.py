@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import readme
+from benchmarks.cases import CASES
 from neuron_compile.environment import KNOBS as VARIABLES
 from neuron_compile.options import KNOBS as OPTIONS
 from tests.source_tree import ROOT
@@ -42,6 +45,12 @@ def test_the_readme_names_every_option_and_variable() -> None:
     rows = set(re.findall(r"^\| `([A-Za-z_]+)` \|", README, flags=re.MULTILINE))
     expected = set(OPTIONS) | {knob.name for knob in VARIABLES.values()}
     assert rows == expected
+
+
+def test_the_measured_table_is_that_of_the_record() -> None:
+    record = json.loads((ROOT / "benchmarks" / "record.json").read_text(encoding="utf-8"))
+    assert {case["name"] for case in record["cases"]} == set(CASES)
+    assert readme.replaced(README, readme.table(record)) == README, "run `make bench-record`"
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
