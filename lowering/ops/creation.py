@@ -185,3 +185,19 @@ def tril(b: Builder, x: Value, diagonal: int = 0) -> Value:
 def triu(b: Builder, x: Value, diagonal: int = 0) -> Value:
     """The upper triangle of the last two dimensions, zero below."""
     return _triangle(b, x, diagonal, "GE")
+
+
+@emits(aten.tril_indices.default)
+def tril_indices(
+    b: Builder, row: int, col: int, offset: int = 0, dtype: torch.dtype | None = None
+) -> Value:
+    """Rows and columns of the lower triangle, row by row."""
+    return b.array(torch.tril_indices(row, col, offset, dtype=b.result_dtype()))
+
+
+@emits(aten.triu_indices.default)
+def triu_indices(
+    b: Builder, row: int, col: int, offset: int = 0, dtype: torch.dtype | None = None
+) -> Value:
+    """Rows and columns of the upper triangle, row by row."""
+    return b.array(torch.triu_indices(row, col, offset, dtype=b.result_dtype()))

@@ -96,7 +96,7 @@ def addmv(
     return _plus(b, addend, made, beta, alpha)
 
 
-@emits(aten.dot.default)
+@emits(aten.dot.default, aten.vdot.default)
 def dot(b: Builder, x: Value, y: Value) -> Value:
     """The inner product of two vectors."""
     made = b.dot_general(x, y, contract=([0], [0]), dtype=sem.math_dtype(b.dtype(x)))

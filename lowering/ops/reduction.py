@@ -16,6 +16,7 @@ from neuron_compile.lowering import semantics as sem
 from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.builder_core import Scalar
 from neuron_compile.lowering.registry import emits
+from neuron_compile.lowering.scans import running
 from neuron_compile.lowering.semantics import highest, lowest
 from neuron_compile.lowering.winners import beyond, index_dtype
 
@@ -408,12 +409,21 @@ def cumprod(b: Builder, x: Value, dim: int, *, dtype: torch.dtype | None = None)
 def _running(b: Builder, x: Value, dim: int, start: Scalar, body: Callable[..., Value]) -> Value:
     result, shape = b.result_dtype(), b.shape(x)
     wide = b.convert(sem.convert_like_eager(b, x, result), sem.math_dtype(result))
-    if not shape or 0 in shape:
-        return b.convert(wide, result)
-    dim %= len(shape)
-    window, padding = [1] * len(shape), [(0, 0)] * len(shape)
-    window[dim], padding[dim] = shape[dim], (shape[dim] - 1, 0)
-    made = b.reduce_window(
-        [wide], [b.scalar(start, b.dtype(wide))], body, window=window, padding=padding
-    )[0]
-    return b.convert(made, result)
+    if shape:
+        identity = b.scalar(start, b.dtype(wide))
+        wide = running(b, [wide], [identity], dim % len(shape), body)[0]
+    return b.convert(wide, result)
+
+
+@emits(aten.logcumsumexp.default)
+def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
+    """log of the running sum of exp(x)."""
+
+    def body(p: Value, q: Value) -> Value:
+        top, low = b.maximum(p, q), b.minimum(p, q)
+        # Two equal infinities have no difference.
+        same = b.compare(p, q, "EQ")
+        gap = b.select(same, b.full_like(p, 0.0), b.subtract(low, top))
+        return b.add(top, b.log1p(b.exp(gap)))
+
+    return _running(b, x, dim, -math.inf, body)

@@ -93,6 +93,14 @@ def slice_(
     return b.slice_in_dim(x, dim, low, high, step)
 
 
+@emits(aten.narrow_copy.default)
+def narrow_copy(b: Builder, x: Value, dim: int, start: int, length: int) -> Value:
+    """`length` indices of a dimension from `start` on."""
+    dim = _dim(dim, b.rank(x))
+    low = start + b.shape(x)[dim] if start < 0 else start
+    return b.slice_in_dim(x, dim, low, low + length)
+
+
 @emits(aten.select.int, aten.select_copy.int)
 def select(b: Builder, x: Value, dim: int, index: int) -> Value:
     """One index of one dimension, which is dropped."""
@@ -102,7 +110,7 @@ def select(b: Builder, x: Value, dim: int, index: int) -> Value:
     return b.reshape(b.slice_in_dim(x, dim, at, at + 1), b.result_shape())
 
 
-@emits(aten.unbind.int)
+@emits(aten.unbind.int, aten.unbind_copy.int)
 def unbind(b: Builder, x: Value, dim: int = 0) -> list[Value]:
     """Every index of one dimension."""
     return [select(b, x, dim, i) for i in range(b.shape(x)[_dim(dim, b.rank(x))])]

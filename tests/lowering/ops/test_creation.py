@@ -24,6 +24,7 @@ CASES = {
     "linspace": lambda x: [torch.linspace(0, 1, 7), torch.linspace(5, -3, 4, dtype=torch.int64)],
     "linspace short": lambda x: [torch.linspace(2, 9, 1), torch.linspace(2, 9, 0)],
     "eye": lambda x: [torch.eye(3), torch.eye(2, 4, dtype=torch.int64), torch.eye(2).bool()],
+    "indices": lambda x: [torch.tril_indices(4, 3, -1), torch.triu_indices(3, 5, 1)],
     "tril": lambda x: [x.tril(), x.tril(-1), x.tril(2)],
     "triu": lambda x: [x.triu(), x.triu(-1), x.triu(2)],
 }

@@ -77,6 +77,13 @@ def test_nan_and_infinity() -> None:
     check(lambda x: [x.amax(1), x.amin(1), x.logsumexp(1), x.any(1), x.all(1), x.sum(1)], x)
 
 
+def test_running_log_of_sums() -> None:
+    x = torch.tensor(
+        [[1.0, -math.inf, 3.0], [-math.inf, -math.inf, 80.0], [math.inf, 2.0, math.nan]]
+    )
+    check(lambda x: [x.logcumsumexp(1), x.logcumsumexp(0)], x)
+
+
 def test_truth_of_uint8_is_uint8() -> None:
     check(lambda x: [x.any(), x.all(0)], torch.tensor([[0, 2], [1, 1]], dtype=torch.uint8))
 

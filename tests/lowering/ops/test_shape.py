@@ -34,7 +34,7 @@ CASES = {
     "repeat": lambda x: x.repeat(2, 1, 3, 2),
     "diagonal": lambda x: [x.diagonal(0, 1, 2), x.diagonal(-1, 2, 1), x.diagonal(2, 0, -1)],
     "movedim": lambda x: x.movedim(0, -1),
-    "narrow": lambda x: x.narrow(1, 1, 2),
+    "narrow": lambda x: [x.narrow(1, 1, 2), torch.narrow_copy(x, -1, -2, 2)],
     "select_scatter": lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, -1),
     "slice_scatter": lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 1),
     "slice_scatter with steps": lambda x: torch.slice_scatter(x, x[:, :, :2] + 1, 2, 1, 4, 2),
