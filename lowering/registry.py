@@ -110,13 +110,19 @@ def partwise(*overloads: OpOverload) -> None:
     ones: they are indices, masks and the like, and given to both calls.
     """
     for overload in overloads:
-        _add_complex(overload, functools.partial(_on_each_part, overload), None)
+        each = functools.partial(_on_each_part, overload)
+        _add_complex(overload, each, functools.partial(_supports_as_real, overload))
 
 
 def _add_complex(overload: OpOverload, emit: Callable[..., Any], supports: Supports | None) -> None:
     if overload in _COMPLEX:
         raise ValueError(f"{overload} has an emitter for complex tensors already")
     _COMPLEX[overload] = Rule(overload, emit, supports, "complex")
+
+
+def _supports_as_real(overload: OpOverload, node: torch.fx.Node) -> str | None:
+    supports = _RULES[overload].supports
+    return supports(node) if supports is not None else None
 
 
 def _on_each_part(overload: OpOverload, b: Any, *args: Any, **kwargs: Any) -> Any:

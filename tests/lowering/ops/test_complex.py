@@ -119,6 +119,11 @@ def test_what_has_no_emitter_is_reported() -> None:
     assert find_unsupported(graph)[0].reason == "no emitter for complex tensors"
 
 
+def test_conditions_of_the_real_emitter_hold_for_parts() -> None:
+    graph, _ = graph_of(lambda x: x.as_strided((2,), (1,), 0), [values(10)[2:6]])
+    assert "outside" in find_unsupported(graph)[0].reason
+
+
 def test_rotary_embedding_as_llama_first_had_it() -> None:
     def rotate(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         turns = torch.polar(torch.ones_like(angles), angles)
