@@ -71,8 +71,8 @@ def test_scalars_meet_half_precision_unrounded(dtype: torch.dtype) -> None:
         check(call, x, tolerance=0.0)
 
 
-# Eager's vectorised fmod makes NaN of subnormal divisors.
-FINITE = st.floats(-1e4, 1e4, width=32, allow_subnormal=False)
+# Eager's vectorised fmod makes NaN where the quotient overflows: no divisor is that small.
+FINITE = st.floats(-1e4, 1e4, width=32).filter(lambda v: v == 0 or abs(v) > 1e-30)
 
 
 @settings(max_examples=25, deadline=None)
