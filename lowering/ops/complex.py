@@ -42,7 +42,12 @@ partwise(
     aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default,
     aten.new_empty_strided.default, aten.rand.default, aten.rand_like.default,
     aten.reflection_pad1d.default, aten.reflection_pad2d.default,
-    aten.replication_pad1d.default, aten.replication_pad2d.default,
+    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.unsafe_split.Tensor,
+    aten.permute_copy.default, aten.diagonal_copy.default, aten.unfold_copy.default,
+    aten.unbind_copy.int, aten.expand_copy.default, aten.slice_copy.Tensor, aten.select_copy.int,
+    aten.as_strided_copy.default, aten.empty_permuted.default, aten.zero.default,
+    aten._unsafe_index_put.default, aten._unsafe_index.Tensor, aten.masked_scatter.default,
+    aten.diagonal_scatter.default, aten.put.default, aten.take.default,
 )  # fmt: skip
 
 

@@ -18,12 +18,17 @@ from neuron_compile.lowering.builder_core import Scalar
 from neuron_compile.lowering.ops import random
 from neuron_compile.lowering.ops.arithmetic import hypotenuse
 from neuron_compile.lowering.ops.complex import Operand, as_pair, divide, each, multiply, scaled
-from neuron_compile.lowering.ops.reduction import norm_of_sizes, reduced_dims
+from neuron_compile.lowering.ops.reduction import (
+    norm_of_sizes,
+    reduced_dims,
+    variance_over,
+)
 from neuron_compile.lowering.pairs import Pair
 from neuron_compile.lowering.registry import emits_complex
 
 aten = torch.ops.aten
 Value = ir.Value
+Dims = int | Sequence[int] | None
 
 
 @emits_complex(aten.abs.default)
@@ -233,6 +238,97 @@ def sigmoid_backward(b: Builder, grad: Pair, y: Pair) -> Pair:
     return multiply(b, grad, Pair(slope.real, b.negate(slope.imag)))
 
 
+@emits_complex(aten.silu.default)
+def silu(b: Builder, x: Pair) -> Pair:
+    """x * sigmoid(x)."""
+    return multiply(b, x, sigmoid(b, x))
+
+
+@emits_complex(aten.exp2.default)
+def exp2(b: Builder, x: Pair) -> Pair:
+    """2 ** x."""
+    return exp(b, scaled(b, x, math.log(2.0)))
+
+
+@emits_complex(aten.expm1.default)
+def expm1(b: Builder, x: Pair) -> Pair:
+    """e ** x - 1: with 1 - cos im as 2 sin(im / 2)^2, the real part does not cancel near 0."""
+    half = b.sine(b.multiply(x.imag, b.full_like(x.imag, 0.5)))
+    turn = b.multiply(b.full_like(half, 2.0), b.multiply(half, half))
+    real = b.subtract(b.multiply(b.expm1(x.real), b.cosine(x.imag)), turn)
+    return Pair(real, b.multiply(b.exp(x.real), b.sine(x.imag)))
+
+
+# ---- spread: the variance is that of the real part plus that of the imaginary part ------------
+
+
+def _spread(
+    b: Builder, x: Pair, dim: Dims, correction: Scalar | None, *, root: bool
+) -> tuple[Value, Pair]:
+    assert not isinstance(correction, complex)
+    dims = reduced_dims(dim, b.rank(x.real))
+    shape, freedom = b.result_shape(), 1.0 if correction is None else float(correction)
+    (real, mean), (imag, mean_imag) = (
+        variance_over(b, part, dims, freedom) for part in (x.real, x.imag)
+    )
+    variance = b.reshape(b.add(real, imag), shape)
+    return (b.sqrt(variance) if root else variance), Pair(
+        b.reshape(mean, shape), b.reshape(mean_imag, shape)
+    )
+
+
+@emits_complex(aten.var.correction)
+def var(
+    b: Builder,
+    x: Pair,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> Value:
+    """Variance."""
+    return _spread(b, x, dim, correction, root=False)[0]
+
+
+@emits_complex(aten.std.correction)
+def std(
+    b: Builder,
+    x: Pair,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> Value:
+    """Standard deviation."""
+    return _spread(b, x, dim, correction, root=True)[0]
+
+
+@emits_complex(aten.var_mean.correction)
+def var_mean(
+    b: Builder,
+    x: Pair,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> list[Value | Pair]:
+    """Variance and mean."""
+    return list(_spread(b, x, dim, correction, root=False))
+
+
+@emits_complex(aten.std_mean.correction)
+def std_mean(
+    b: Builder,
+    x: Pair,
+    dim: Dims = None,
+    *,
+    correction: Scalar | None = None,
+    keepdim: bool = False,
+) -> list[Value | Pair]:
+    """Standard deviation and mean."""
+    return list(_spread(b, x, dim, correction, root=True))
+
+
 # ---- norms and random numbers ----------------------------------------------------------------
 
 
@@ -241,7 +337,7 @@ def vector_norm(
     b: Builder,
     x: Pair,
     ord: Scalar = 2,
-    dim: int | Sequence[int] | None = None,
+    dim: Dims = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,

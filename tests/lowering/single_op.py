@@ -45,7 +45,8 @@ def graph_of(
 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = [mode.from_tensor(tensor) for tensor in tensors]
-        graph = make_fx(dispatch_functionalize(flat), decomposition_table=decomposition_table())(*fake)
+        functional, table = dispatch_functionalize(flat), decomposition_table()
+        graph = make_fx(functional, decomposition_table=table)(*fake)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph, tensors

@@ -54,6 +54,12 @@ MOVES = {
     "convert": lambda x: [x.to(torch.complex128), x.to(torch.bool), x.real.to(torch.complex64)],
     "constants": lambda x: [torch.full((2,), 1 + 2j), torch.zeros_like(x), torch.ones_like(x)],
     "fill": lambda x: [x.masked_fill(x.real > 0, 1j), torch.fill(x, 2.0), x.tril(), x.flip(0)],
+    "copies": lambda x: [
+        torch.permute_copy(x, (2, 0, 1)),
+        torch.diagonal_copy(x),
+        x.take(torch.tensor([5, 0])),
+    ],
+    "spread": lambda x: [x.var(), x.std(1), *torch.var_mean(x, (0, 2), correction=0, keepdim=True)],
     "norm": lambda x: [torch.linalg.vector_norm(x, p, 1) for p in (1, 2, math.inf)],
 }
 
@@ -67,7 +73,8 @@ def test_one_operand(name: str) -> None:
 FUNCTIONS = [
     torch.abs, torch.angle, torch.sgn, torch.reciprocal, torch.exp, torch.log, torch.log2,
     torch.log10, torch.log1p, torch.sqrt, torch.rsqrt, torch.sin, torch.cos, torch.tan, torch.sinh,
-    torch.cosh, torch.tanh, torch.sigmoid, torch.neg, torch.conj_physical,
+    torch.cosh, torch.tanh, torch.sigmoid, torch.neg, torch.exp2, torch.expm1,
+    torch.nn.functional.silu, torch.conj_physical,
 ]  # fmt: skip
 
 
