@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import copysign, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,8 @@ def kind_of(region: Region) -> str:
 def identity(kind: str, elem: str, *, unsigned: bool) -> float | int | None:
     """The value that changes nothing, None where there is none."""
     if elem.startswith(("f", "bf")):
-        return {"add": 0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}.get(
+        # -0 + x is x for every x; +0 + -0 would lose the sign.
+        return {"add": -0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}.get(
             kind
         )
     bits = bits_of(elem)
@@ -227,7 +228,7 @@ def _contraction_part(v: Evaluator, node: Node, spec: Spec, at: Indices, mask: V
         combine,
         lambda t: t,
         elem.startswith("f"),
-        True,
+        has_identity=False,  # 0 + -0 is 0, as in the kernels for products
     )
 
 
@@ -241,7 +242,8 @@ def _is_constant(node: Node, value: float) -> bool:
     if node.op != "stablehlo.constant":
         return False
     found = np.asarray(node.attributes["value"]).reshape(-1)
-    return bool(found.size and (found == value).all())
+    same_sign = np.signbit(found) == (copysign(1.0, value) < 0) if found.dtype.kind == "f" else True
+    return bool(found.size and ((found == value) & same_sign).all())
 
 
 # -- loops -------------------------------------------------------------------------------------------

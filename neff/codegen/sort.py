@@ -13,7 +13,7 @@ from math import log2, prod
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
-from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
+from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import ZERO, Index, linear, of, unravel
@@ -38,10 +38,12 @@ from neuron_compile.neff.codegen.sort_select import (
     clear_buckets,
     count_buckets,
 )
-from neuron_compile.neff.codegen.views import Indices
+from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 from neuron_compile.neff.codegen.workspace import Workspace
 
 SELECT_FROM, SELECT_SHARE = 256, 8  # rows longer than that, of which an 8th or less is wanted
+# Operations whose index mapping is known exactly while code is made.
+_IN_PLACE = {*RULES, *PERMUTATIONS, "stablehlo.constant", "stablehlo.iota"}
 KEY_OPS, COMPARED_OPS = 16, 2  # operations to pull a key (once) or a compared element (often)
 STACK_BYTES = 1 << 17  # of one row's buffers; longer rows use scratch memory
 STRETCHES = 16  # tasks that share the scratch memory
@@ -354,6 +356,9 @@ def direct_roots(nodes: Sequence[Node], work: Workspace) -> list[Root] | None:
     if len(shape) != len(full) or any(
         n != m if d != dim else n > m for d, (n, m) in enumerate(zip(shape, full, strict=True))
     ):
+        return None
+    between = postorder(tuple(r.node for r in using), is_leaf)
+    if any(n.op not in _IN_PLACE for n in between if not is_leaf(n)):
         return None
     at = tuple(of(domain.variable(n)) for n in shape)
     for root in using:

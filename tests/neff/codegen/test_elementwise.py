@@ -118,3 +118,21 @@ def test_more_integers(op: str, elem: str) -> None:
 @pytest.mark.parametrize("result", ["f32", "f64", "bf16", "f16", "i1"])
 def test_conversions_between_floats(source: str, result: str) -> None:
     check("stablehlo.convert", source, result, list(edges(source)[:1]))
+
+
+@pytest.mark.parametrize("columns", [3, 40])
+def test_a_sum_of_negative_zeros_is_zero(columns: int) -> None:
+    """The initial +0 takes part: eager says so too."""
+    t = f"tensor<5x{columns}xf32>"
+    body = f"""(%x: {t}) -> (tensor<5xf32>, tensor<5xf32>) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %n = stablehlo.constant dense<-0.0> : tensor<f32>
+  %r = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1] : ({t}, tensor<f32>) -> tensor<5xf32>
+  %s = stablehlo.reduce(%x init: %n) applies stablehlo.add across dimensions = [1] : ({t}, tensor<f32>) -> tensor<5xf32>
+  return %r, %s : tensor<5xf32>, tensor<5xf32>
+}}
+"""
+    x = np.full((5, columns), -0.0, np.float32)
+    plus, minus = run(outlined(body), [x])
+    assert not np.signbit(plus).any()
+    assert np.signbit(minus).all()

@@ -278,3 +278,18 @@ def test_the_first_of_a_row_need_one_kernel() -> None:
     with module.context:
         kernels = generate(read_group(module.body.operations[0]), detect())
     assert len(kernels) == 1
+
+
+def test_a_slice_whose_start_is_computed_is_not_the_first_of_a_row() -> None:
+    check(
+        """(%x: tensor<40xf32>, %i: tensor<i64>) -> (tensor<30xf32>) {
+  %s = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %p = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }) : (tensor<40xf32>) -> tensor<40xf32>
+  %r = stablehlo.dynamic_slice %s, %i, sizes = [30] : (tensor<40xf32>, tensor<i64>) -> tensor<30xf32>
+  return %r : tensor<30xf32>
+}
+"""
+    )
