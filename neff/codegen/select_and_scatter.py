@@ -28,7 +28,9 @@ OPERAND_OPS, SOURCE_OPS = 4, 16  # an operand's element is read by every window 
 CANDIDATE_NANOSECONDS = 2.0
 
 
-def select_and_scatter_kernels(nodes: Sequence[Node], roots: Sequence[Root], work: Workspace) -> None:
+def select_and_scatter_kernels(
+    nodes: Sequence[Node], roots: Sequence[Root], work: Workspace
+) -> None:
     """Adds the kernels to `work`; `roots` is the one result."""
     node = nodes[0]
     (root,) = roots
