@@ -197,6 +197,7 @@ class _AttentionKernel:
         self.value_packer = Packer(self.v, product, layout, floats)
         row_plan = plan_rows([plan.weights], self.v.bases.__contains__)
         self.v.siblings, self.v.keep = row_plan.siblings, row_plan.keep
+        self.v.levels = row_plan.levels
         chunks = self._chunks()
         tasks = prod(product.batch) * chunks
 

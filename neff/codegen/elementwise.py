@@ -13,6 +13,7 @@ from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import math_table
 from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val, bits_of
 from neuron_compile.neff.codegen.program import Node, Tensor
+from neuron_compile.neff.codegen.softmax import is_below_maximum, is_share
 
 NARROW_FLOATS = ("f16", "bf16")
 
@@ -105,9 +106,15 @@ def _subtract(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     return e.sub(*v)
 
 
+def _exponential(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+    below = is_below_maximum(node.operands[0])
+    return math_table.exp_nonpositive(e, v[0]) if below else math_table.exp(e, v[0])
+
+
 def _divide(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
     if v[0].is_float:
-        return e.div(*v)
+        once_per_row = v[0].lanes and v[1].depth < v[0].depth
+        return math_table.share(e, *v) if once_per_row and is_share(node) else e.div(*v)
     a, b, overflow = _safe_divisor(e, node, v)
     quotient = e.binary("arith.divui" if node.tensor.unsigned else "arith.divsi", a, b)
     zero = e.compare("eq", v[1], e.const(v[1].elem, 0))
@@ -449,6 +456,7 @@ RULES: dict[str, Rule] = {
     "chlo.next_after": _next_after,
     "stablehlo.power": _power,
     **{op: _unary(rule) for op, rule in math_table.UNARY.items()},
+    "stablehlo.exponential": _exponential,
     **{
         op: (lambda rule: lambda e, node, v: rule(e, *e.match(*v)))(rule)
         for op, rule in math_table.BINARY.items()

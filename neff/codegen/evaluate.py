@@ -80,6 +80,7 @@ class Evaluator:
         self.keep: Mapping[
             int, tuple[Node, ...]
         ] = {}  # nodes to buffer while a reduction's loop runs
+        self.levels: Mapping[Node, int] = {}  # loops that run before a node can be computed
         self._row_memory: dict[Node, Val] = {}
         self._fresh = 0
 
@@ -296,10 +297,7 @@ class Evaluator:
             return _bitcast_to_other_width(self, node, at, mask)
         rule = RULES.get(node.op)
         if rule is not None:
-            operands = [
-                self.value(o, at if o.shape == node.shape else (), mask) for o in node.operands
-            ]
-            return rule(self.e, node, operands)
+            return rule(self.e, node, self._operands(node, at, mask))
         view = views.PERMUTATIONS.get(node.op)
         if view is not None:
             source = view(node, at)
@@ -308,6 +306,12 @@ class Evaluator:
         if handler is None:
             raise CodegenError(f"{node.op} has no pull rule; it needs a kernel of its own")
         return handler(self, node, at, mask)
+
+    def _operands(self, node: Node, at: Indices, mask: Val | None) -> list[Val]:
+        """Those that need most loops first: the loops may keep what the others would compute."""
+        order = sorted(dict.fromkeys(node.operands), key=lambda o: -self.levels.get(o, 0))
+        values = {o: self.value(o, at if o.shape == node.shape else (), mask) for o in order}
+        return [values[o] for o in node.operands]
 
     def from_source(self, source: Source, mask: Val | None) -> tuple[Val, Val | None]:
         """Value of a conditional source and the condition under which it counts."""

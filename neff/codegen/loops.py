@@ -235,7 +235,7 @@ class _NestEmitter:
         self.v = Evaluator(e, bases)
         self.rows_plan = plan_rows([r.node for r in self.nest.roots], self.leaves.__contains__)
         lane_rows = self.lane_variable is not None and self.lane_variable in self.row_variables
-        self.v.siblings = self.rows_plan.siblings
+        self.v.siblings, self.v.levels = self.rows_plan.siblings, self.rows_plan.levels
         self.v.keep = {} if lane_rows else self.rows_plan.keep
         self.width = self._width(lane_rows)
         tasks = self._tasks()

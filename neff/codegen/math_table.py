@@ -78,6 +78,14 @@ def exp_nonpositive(e: Emitter, x: Val) -> Val:
     return math_exp.exp(Expr(e, x), nonpositive=True).value
 
 
+def share(e: Emitter, part: Val, whole: Val) -> Val:
+    """part / whole to 1.5 ulp, for 0 <= part <= whole and 1 <= whole, or NaN.
+
+    The reciprocal is a scalar's or at least a row's: one division for all parts of a whole.
+    """
+    return e.mul(part, e.div(e.const(whole.elem, 1.0, whole.lanes), whole))
+
+
 def pow_constant(e: Emitter, x: Val, exponent: float) -> Val:
     """x**exponent with eager's short ways for -2, -1, -1/2, 1/2, 1, 2 and 3."""
     base = Expr(e, x)

@@ -36,10 +36,14 @@ CHEAP_COST, COSTLY_COST, KEEP_COST = 1, 10, 8
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """By operation number: the operations of its loop; the nodes to keep while it runs."""
+    """By operation number: the operations of its loop; the nodes to keep while it runs.
+
+    `levels`: how many loops must have run, one after another, before a node can be computed.
+    """
 
     siblings: Mapping[int, tuple[Node, ...]]
     keep: Mapping[int, tuple[Node, ...]]
+    levels: Mapping[Node, int]
 
 
 def plan_rows(roots: Sequence[Node], is_leaf: Callable[[Node], bool]) -> RowPlan:
@@ -54,7 +58,7 @@ def plan_rows(roots: Sequence[Node], is_leaf: Callable[[Node], bool]) -> RowPlan
             key = (levels[node], node.operands[0].shape, node.attributes["dimensions"])
             loops.setdefault(key, {}).setdefault(node.operation, node)
     siblings = {op: tuple(loop.values()) for loop in loops.values() for op in loop}
-    return RowPlan(siblings, _keep(roots, loops))
+    return RowPlan(siblings, _keep(roots, loops), levels)
 
 
 def _keep(
