@@ -195,9 +195,7 @@ class _AttentionKernel:
         floats = Tensor((), "f32", ())
         self.key_packer = Packer(self.v, scores, layout, floats)
         self.value_packer = Packer(self.v, product, layout, floats)
-        row_plan = plan_rows([plan.weights], self.v.bases.__contains__)
-        self.v.siblings, self.v.keep = row_plan.siblings, row_plan.keep
-        self.v.levels = row_plan.levels
+        self.v.rows = plan_rows([plan.weights], self.v.bases.__contains__)
         chunks = self._chunks()
         tasks = prod(product.batch) * chunks
 

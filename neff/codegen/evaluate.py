@@ -30,6 +30,7 @@ from neuron_compile.neff.codegen.index import (
     of,
 )
 from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.rows import RowPlan
 from neuron_compile.neff.codegen.views import Condition, Indices, Source
 
 
@@ -74,13 +75,7 @@ class Evaluator:
         self._runtimes: dict[str, Val] = {}
         self._memo: dict[tuple[Node, Indices, str], Val] = {}
         self.reduced: dict[tuple[int, Indices, str], tuple[Val, ...]] = {}
-        self.siblings: Mapping[
-            int, tuple[Node, ...]
-        ] = {}  # reductions that share one loop, by operation
-        self.keep: Mapping[
-            int, tuple[Node, ...]
-        ] = {}  # nodes to buffer while a reduction's loop runs
-        self.levels: Mapping[Node, int] = {}  # loops that run before a node can be computed
+        self.rows = RowPlan({}, {}, {})
         self._row_memory: dict[Node, Val] = {}
         self._fresh = 0
 
@@ -261,11 +256,8 @@ class Evaluator:
     def conditions(self, items: Sequence[Condition]) -> Val | None:
         result: Val | None = None
         for item in items:
-            result = self._both(result, self.condition(item))
+            result = self.e.both(result, self.condition(item))
         return result
-
-    def _both(self, a: Val | None, b: Val | None) -> Val | None:
-        return self.e.both(a, b)
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -309,14 +301,14 @@ class Evaluator:
 
     def _operands(self, node: Node, at: Indices, mask: Val | None) -> list[Val]:
         """Those that need most loops first: the loops may keep what the others would compute."""
-        order = sorted(dict.fromkeys(node.operands), key=lambda o: -self.levels.get(o, 0))
+        order = sorted(dict.fromkeys(node.operands), key=lambda o: -self.rows.levels.get(o, 0))
         values = {o: self.value(o, at if o.shape == node.shape else (), mask) for o in order}
         return [values[o] for o in node.operands]
 
     def from_source(self, source: Source, mask: Val | None) -> tuple[Val, Val | None]:
         """Value of a conditional source and the condition under which it counts."""
         condition = self.conditions(source.conditions)
-        return self.value(source.operand, source.indices, self._both(mask, condition)), condition
+        return self.value(source.operand, source.indices, self.e.both(mask, condition)), condition
 
     # -- memory ----------------------------------------------------------------------------------
 

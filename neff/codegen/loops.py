@@ -10,7 +10,7 @@ by what the memory accesses cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from neuron_compile.neff.codegen import domain, random_bits, reductions
@@ -233,10 +233,9 @@ class _NestEmitter:
         }
         self.results = {r.number: e.pointer_argument("%ptrs", r.number) for r in self.nest.roots}
         self.v = Evaluator(e, bases)
-        self.rows_plan = plan_rows([r.node for r in self.nest.roots], self.leaves.__contains__)
+        rows = plan_rows([r.node for r in self.nest.roots], self.leaves.__contains__)
         lane_rows = self.lane_variable is not None and self.lane_variable in self.row_variables
-        self.v.siblings, self.v.levels = self.rows_plan.siblings, self.rows_plan.levels
-        self.v.keep = {} if lane_rows else self.rows_plan.keep
+        self.v.rows = replace(rows, keep={}) if lane_rows else rows
         self.width = self._width(lane_rows)
         tasks = self._tasks()
         text = e.function(self.name, self.target.llvm_attributes())

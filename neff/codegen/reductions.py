@@ -49,9 +49,12 @@ def identity(kind: str, elem: str, *, unsigned: bool) -> float | int | None:
     """The value that changes nothing, None where there is none."""
     if elem.startswith(("f", "bf")):
         # -0 + x is x for every x; +0 + -0 would lose the sign.
-        return {"add": -0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf")}.get(
-            kind
-        )
+        return {
+            "add": -0.0,
+            "multiply": 1.0,
+            "maximum": float("-inf"),
+            "minimum": float("inf"),
+        }.get(kind)
     bits = bits_of(elem)
     plain = unsigned or elem == "i1"
     lowest = 0 if plain else -(1 << (bits - 1))
@@ -120,7 +123,7 @@ def reduce(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
     key = (node.operation, at, name)
     known = v.reduced.get(key)
     if known is None or not all(v.e.alive(x) for x in known):
-        operations = v.siblings.get(node.operation, (node,))
+        operations = v.rows.siblings.get(node.operation, (node,))
         results = _reduce_together(v, operations, at, mask)
         for operation, values in zip(operations, results, strict=True):
             v.reduced[(operation.operation, at, name)] = tuple(values)
@@ -322,7 +325,7 @@ def _kept(v: Evaluator, operations: Sequence[Node], spec: Spec, at: Indices) -> 
 
     result = []
     for operation in operations:
-        for node in v.keep.get(operation.operation, ()):
+        for node in v.rows.keep.get(operation.operation, ()):
             known = v.buffers.get(node)
             full = known is not None and (known.filled is None or v.e.alive(known.filled))
             if full or any(k.node is node for k in result):
