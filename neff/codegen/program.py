@@ -42,7 +42,7 @@ class Tensor:
 
     @property
     def stored(self) -> str:
-        """Element type in memory. bfloat16 travels as bits: not every target has operations on it."""
+        """Element type in memory. bfloat16 travels as bits: not every target computes with it."""
         return "i16" if self.elem == "bf16" else self.signless
 
     @property
@@ -177,7 +177,7 @@ class _Reader:
         self._operations += 1
         number = self._operations
         operands = tuple(self.known[v] for v in operation.operands)
-        attributes = {name: decode(operation.attributes[name]) for name in operation.attributes}
+        attributes = _attributes(operation)
         if len(operation.results) > 1:
             attributes["results"] = tuple(tensor_of(r.type) for r in operation.results)
         regions = tuple(self._region(r) for r in operation.regions if len(r.blocks))
@@ -205,6 +205,16 @@ _LOCATION = re.compile(r'"([^"]+)":(\d+)')
 def _file_line(location: ir.Location) -> str:
     found = _LOCATION.search(str(location))
     return f"{found[1]}:{found[2]}" if found else ""
+
+
+def _attributes(operation: Any) -> dict[str, Any]:
+    """By name, decoded; of a constant with equal elements only one, which broadcasts to the shape:
+    the minus infinity of a mask may fill more memory than all the rest of a compilation.
+    """
+    found = operation.attributes
+    if operation.name == "stablehlo.constant" and found["value"].is_splat:
+        return {"value": _splat(found["value"])}
+    return {name: decode(found[name]) for name in found}
 
 
 _FIELD = re.compile(r"(\w+) = (\[[^\]]*\]|-?\d+)")
@@ -274,10 +284,16 @@ def dense_array(attribute: ir.DenseElementsAttr) -> np.ndarray[Any, Any]:
     ranked = ir.RankedTensorType(attribute.type)
     elem, shape = str(ranked.element_type), tuple(ranked.shape)
     if attribute.is_splat:
-        return np.full(shape, _scalar(attribute.get_splat_value(), elem))
+        return np.full(shape, _splat(attribute))
     if elem == "bf16":
         return _bfloat16_elements(str(attribute)).reshape(shape)
     return np.array(attribute).astype(_NUMPY[elem]).reshape(shape)
+
+
+def _splat(attribute: ir.DenseElementsAttr) -> np.ndarray[Any, Any]:
+    """The element that all others equal, as an array without dimensions."""
+    elem = str(ir.RankedTensorType(attribute.type).element_type)
+    return np.array(_scalar(attribute.get_splat_value(), elem))
 
 
 def _bfloat16_elements(text: str) -> np.ndarray[Any, Any]:
