@@ -201,7 +201,7 @@ class Evaluator:
                 "arith.shrui", inner, e.const(elem, atom.divisor.bit_length() - 1, lanes)
             )
         if lanes and high < 1 << 31:
-            # (x + 1/2) / d is at least 1/(2d) away from every integer and errs by less than x/d * 2**-51.
+            # (x + 1/2) / d is at least 1/(2d) off every integer and errs by at most x/d * 2**-51.
             small = inner if elem == "i32" else e.cast("arith.trunci", inner, "i32")
             real = e.cast("arith.sitofp", small, "f64")
             scaled = e.fma(
@@ -417,7 +417,7 @@ def _inside(at: Indices, shape: tuple[int, ...]) -> bool:
     return all(0 <= low and high < n for (low, high), n in zip(bounds, shape, strict=True))
 
 
-# -- ops that are neither elementwise nor plain views ------------------------------------------------
+# -- ops that are neither elementwise nor plain views ----------------------------------------
 
 
 def _constant(v: Evaluator, node: Node, at: Indices, mask: Val | None) -> Val:
