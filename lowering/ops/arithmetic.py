@@ -201,12 +201,10 @@ def _small_power(
         3.0: lambda x: b.multiply(b.multiply(x, x), x),
     }
     if dtype in sem.FLOATS:
-        cases |= {
-            0.5: b.sqrt,
-            -0.5: lambda x: inverse(b.sqrt(x)),
-            -1.0: inverse,
-            -2.0: lambda x: inverse(b.multiply(x, x)),
-        }
+        cases |= {-1.0: inverse, -2.0: lambda x: inverse(b.multiply(x, x))}
+    # A root of -0.0 and of -inf is another than pow's: eager takes roots, but not in float16.
+    if dtype in sem.FLOATS and b.result_dtype() != torch.float16:
+        cases |= {0.5: b.sqrt, -0.5: lambda x: inverse(b.sqrt(x))}
     return cases.get(float(exponent))
 
 

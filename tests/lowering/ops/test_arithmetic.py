@@ -71,3 +71,11 @@ def test_two_argument_functions() -> None:
     check(lambda x, y: [torch.atan2(x, y), torch.hypot(x, y), torch.copysign(x, y)], x, y)
     huge = torch.tensor([3e38, math.inf, 0.0, math.nan, 1e-40])
     check(torch.hypot, huge, torch.tensor([1e38, math.nan, 0.0, 1.0, 0.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("exponent", [0.5, -0.5, -1, -2, 0, 1, 2, 3, 2.5])
+def test_scalar_powers_of_special_numbers(dtype: torch.dtype, exponent: float) -> None:
+    special = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0, -2.0, 0.25]
+    # Once more the inverse: it tells the zeros apart.
+    check(lambda x: [x**exponent, 1 / x**exponent], torch.tensor(special * 4).to(dtype))
