@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.affine import as_index
 from neuron_compile.neff.codegen.contraction import Contraction
-from neuron_compile.neff.codegen.elementwise import RULES
 from neuron_compile.neff.codegen.index import Index, Var, of
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
@@ -84,7 +84,7 @@ def _from_condition(node: Node, at: Indices, row: Var, key: Var, *, holds: bool)
         for operand in node.operands:
             yield from _from_condition(operand, at, row, key, holds=holds)
     elif node.op == "stablehlo.compare":
-        left, right = (_as_index(o, at) for o in node.operands)
+        left, right = (as_index(o, at) for o in node.operands)
         if left is not None and right is not None:
             limit = _from_comparison(node, left, right, row, key, holds=holds)
             if limit is not None:
@@ -113,27 +113,6 @@ def _from_comparison(
     if direction == "LE":
         return 1 - difference.constant
     return -difference.constant if direction == "LT" else None
-
-
-def _as_index(node: Node, at: Indices) -> Index | None:
-    """An integer node as an index expression, None where it is not one."""
-    if node.op == "stablehlo.iota":
-        return at[node.attributes["iota_dimension"]]
-    if node.op == "stablehlo.constant":
-        values = np.asarray(node.attributes["value"]).reshape(-1)
-        same = values.size > 0 and values.dtype.kind == "i" and (values == values[0]).all()
-        return Index(int(values[0])) if same else None
-    if node.op in PERMUTATIONS:
-        source = PERMUTATIONS[node.op](node, at)
-        return _as_index(source.operand, source.indices)
-    if node.op == "stablehlo.convert" and node.elem in ("i32", "i64"):
-        return _as_index(node.operands[0], at)
-    if node.op in ("stablehlo.add", "stablehlo.subtract") and node.op in RULES:
-        left, right = (_as_index(o, at) for o in node.operands)
-        if left is None or right is None:
-            return None
-        return left + right if node.op == "stablehlo.add" else left - right
-    return None
 
 
 def _is_minus_infinity(node: Node) -> bool:

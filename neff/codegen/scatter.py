@@ -14,12 +14,13 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.elementwise import convert, narrow, widen
 from neuron_compile.neff.codegen.emitter import Emitter, Val
-from neuron_compile.neff.codegen.evaluate import Evaluator, Lane, to_i64
+from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.gemm import lane_cost
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import TASKS_WANTED, Root
 from neuron_compile.neff.codegen.program import Node, Region
+from neuron_compile.neff.codegen.pulled import to_i64
 from neuron_compile.neff.codegen.reductions import apply_region
 from neuron_compile.neff.codegen.scatter_geometry import Geometry, geometry_of
 from neuron_compile.neff.codegen.views import Indices
