@@ -1,7 +1,9 @@
-"""Large matrix products: blocks of k, groups of panels, both operands packed, sums kept in memory.
+"""Large matrix products: both operands packed in blocks that share the second-level cache.
 
-In: as for `gemm`, but A may be any expression. Out: one kernel. A block of A, the packed block of a
-group of panels and the sums of a chunk of rows stay in the second-level cache together.
+In: as for `gemm`, but A may be any expression. Out: one kernel. A chunk of rows is multiplied with
+group after group of packed panels. Where all of k fits into one block, sums never leave the
+registers before the epilogue; otherwise those of a span of panels wait in memory while the blocks
+of k pass.
 """
 
 from __future__ import annotations
@@ -23,10 +25,14 @@ from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 
+Tile = Callable[[Index, Index, int], None]  # panel, first row, number of rows
+
 LEAST_WORK = 1 << 20  # multiply-adds below which the plain kernel does
-BLOCK_K = 256
-GROUP_BYTES = 400 << 10  # of the packed block of a group of panels
-KEPT_ROWS = 256  # whose sums wait in memory while the blocks of k pass
+WHOLE_K = 1024  # up to here all of k is one block
+BLOCK_K = 512
+GROUP_BYTES = 400 << 10  # of packed panels
+CHUNK_BYTES = 800 << 10  # of packed rows of A
+SUM_BYTES = 400 << 10  # of sums that wait in memory
 
 
 def pays(c: Contraction) -> bool:
@@ -41,9 +47,9 @@ def block_size(c: Contraction) -> int:
     """
     first = c.reduced[0]
     inner = c.k // first
-    most = BLOCK_K * 4 // 3 // inner
-    if first <= most:
+    if c.k <= WHOLE_K:
         return first
+    most = BLOCK_K * 4 // 3 // inner
     if most == 0:
         return 0
     fewest = -(-first // most)
@@ -55,7 +61,7 @@ def block_size(c: Contraction) -> int:
 
 
 class BlockedGemm(GemmKernel):
-    """The product kernel with an outer loop over k."""
+    """The product kernel with packed rows and, for long sums, an outer loop over k."""
 
     def __init__(
         self,
@@ -68,24 +74,26 @@ class BlockedGemm(GemmKernel):
         super().__init__(c, roots, leaves, name, target)
         size = block_size(c)
         self.blocks = -(-c.reduced[0] // size)
-        self.block = domain.variable(max(self.blocks, 2))
+        self.block = domain.variable(self.blocks)
         self.part = k_block(c, of(self.block), size)
         self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
-        panel_bytes = self.panel_elements * bits_of(self._panel_elem) // 8
-        self.group = max(1, min(self.panels, GROUP_BYTES // panel_bytes))
+        element = bits_of(self._panel_elem) // 8
+        self.group = max(1, min(self.panels, GROUP_BYTES // (self.panel_elements * element)))
         self.block_of_a = ABlock(self.v, self.part, self._panel_elem, self.lanes, self.paired)
 
     def kernel(self, packed: int | None = None) -> Kernel:
-        """Tasks are as for the plain kernel; a thread takes its panels in groups."""
+        """Tasks are as for the plain kernel; a thread takes its panels in spans."""
         assert packed is None, "blocks are never packed ahead"
         c, e = self.c, self.e
         chunks = self._chunks()
         tasks = prod(c.batch) * chunks * self.panels
         self.rows = -(-(c.m // self.tile.rows) // chunks) * self.tile.rows + c.m % self.tile.rows
+        self.span = self._span()
+        kept = self.span * self.rows if self.blocks > 1 else self.tile.rows
         self.block_of_a.allocate(self.rows, self.computed)
         self.panel_block = e.local(self._panel_elem, self.group * self.panel_elements)
-        self.sums = e.local(self.elem, self.group * self.rows * self.width)
-        end = Val("%end", "i64", 0, 0, 0)
+        self.sums = e.local(self.elem, kept * self.width)
+        begin, end = Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0)
 
         def body(state: tuple[Val, ...]) -> list[Val]:
             number = domain.variable(max(tasks, 2))
@@ -95,32 +103,44 @@ class BlockedGemm(GemmKernel):
             first = self._variable(panel, self.panels)
             left = e.sub(e.index(self.panels), self.v.scalar(first))
             count = e.binary("arith.minsi", e.sub(end, state[0]), left)
-            count = e.binary("arith.minsi", count, e.index(self.group))
-            self._group(fixed, self._variable(chunk, chunks), chunks, first, count)
+            count = e.binary("arith.minsi", count, e.index(self.span))
+            self._products(fixed, self._variable(chunk, chunks), chunks, first, count)
             return [e.add(state[0], count)]
 
-        begin = Val("%begin", "i64", 0, 0, 0)
         e.while_loop([begin], lambda state: e.compare("slt", state[0], end), body)
         text = e.function(self.name, self.target.llvm_attributes())
         return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
 
     def _chunks(self) -> int:
-        """Rows whose sums are kept together, or fewer where too few panels share the work."""
+        """Rows that are packed together, or fewer where too few panels share the work."""
         panels = prod(self.c.batch) * self.panels
         most = max(1, self.c.m // (2 * self.tile.rows))
-        kept = -(-self.c.m // KEPT_ROWS)
-        return max(1, min(max(kept, -(-4 // panels)), most))
+        packed = self.c.m * self.part.k * bits_of(self._panel_elem) // 8
+        return max(1, min(max(-(-packed // CHUNK_BYTES), -(-4 // panels)), most))
 
-    def _group(self, batch: Indices, chunk: Index, chunks: int, first: Index, count: Val) -> None:
-        """All blocks of k for a group of panels and a chunk of rows, then the epilogue."""
+    def _span(self) -> int:
+        """Panels that a block of A meets before the next one is packed."""
+        if self.blocks == 1:
+            return self.panels
+        per_panel = self.rows * self.width * bits_of(self.elem) // 8
+        return max(1, min(self.panels, SUM_BYTES // per_panel))
+
+    def _products(
+        self, batch: Indices, chunk: Index, chunks: int, first: Index, count: Val
+    ) -> None:
+        """A chunk of rows times `count` panels from `first` on, and the epilogue."""
         e, v = self.e, self.v
         start = domain.variable(max(2, self.c.m // self.tile.rows))
         v.values[start] = self._first_tile(chunk, chunks)
-        origin = of(start) * self.tile.rows
-        self.origin = origin
+        self.origin = origin = of(start) * self.tile.rows
+        after = e.add(v.scalar(first), count)
 
         def place(panel: Index, row: Index) -> Index:
-            return panel * self.rows + (row - origin)
+            return (panel - first) * self.rows + (row - origin)
+
+        def at_once(panel: Index, row: Index, rows: int) -> None:
+            self._store_sums(self._multiply(batch, row, rows, None), self.sums)
+            self._finish(batch, panel, row, rows, Index(0))
 
         def clear(panel: Index, row: Index, rows: int) -> None:
             zero = e.const(self.elem, 0, self.lanes)
@@ -135,20 +155,25 @@ class BlockedGemm(GemmKernel):
             self._store_sums(self._multiply(batch, row, rows, before), at)
 
         def finish(panel: Index, row: Index, rows: int) -> None:
-            column = (first + panel) * self.width
-            columns = self._columns(first + panel)
-            self._epilogue(batch, row, rows, place(panel, row), column, columns)
+            self._finish(batch, panel, row, rows, place(panel, row))
 
         def block(i: Val, _: tuple[Val, ...]) -> list[Val]:
             v.values[self.block] = i
             self.block_of_a.pack(batch, origin, self._last_row(chunk, chunks))
-            self._pack_block(batch, first, count)
-            self._tiles_of_group(chunk, chunks, count, add)
+            tile = at_once if self.blocks == 1 else add
+            self._groups(batch, chunk, chunks, v.scalar(first), after, tile)
             return []
 
-        self._tiles_of_group(chunk, chunks, count, clear)
+        if self.blocks == 1:
+            block(e.index(0), ())
+            return
+        self._each_panel(chunk, chunks, v.scalar(first), after, clear)
         e.loop(e.index(0), e.index(self.blocks), 1, block)
-        self._tiles_of_group(chunk, chunks, count, finish)
+        self._each_panel(chunk, chunks, v.scalar(first), after, finish)
+
+    def _finish(self, batch: Indices, panel: Index, row: Index, rows: int, sums: Index) -> None:
+        """The epilogue of one register tile whose sums begin at row `sums` of the buffer."""
+        self._epilogue(batch, row, rows, sums, panel * self.width, self._columns(panel))
 
     def _last_row(self, chunk: Index, chunks: int) -> Val:
         """The row after a chunk's last one."""
@@ -166,35 +191,47 @@ class BlockedGemm(GemmKernel):
     def _sums_at(self, row: Index) -> Val:
         return self.e.gep(self.sums, self.v.scalar(row * self.width), self.elem)
 
-    def _tiles_of_group(
-        self, chunk: Index, chunks: int, count: Val, tile: Callable[[Index, Index, int], None]
+    def _groups(
+        self, batch: Indices, chunk: Index, chunks: int, first: Val, after: Val, tile: Tile
     ) -> None:
-        """`tile(panel within the group, row, rows)` for every register tile."""
-        e = self.e
+        """Pack panels `first` .. `after` in groups and call `tile` for their register tiles."""
+        e, v = self.e, self.v
 
-        def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
-            number = domain.variable(max(self.group, 2))
-            self.v.values[number] = j
-            panel = of(number)
-            self.panel = e.gep(
-                self.panel_block, e.mul(j, e.index(self.panel_elements)), self._panel_elem
-            )
-            self._tiles(chunk, chunks, lambda row, rows: tile(panel, row, rows))
+        def body(g: Val, _: tuple[Val, ...]) -> list[Val]:
+            start = domain.variable(self.panels)
+            v.values[start] = g
+            end = e.binary("arith.minsi", e.add(g, e.index(self.group)), after)
+            self._pack_group(batch, of(start), end)
+            self._each_panel(chunk, chunks, g, end, tile)
             return []
 
-        e.loop(e.index(0), count, 1, body)
+        e.loop(first, after, self.group, body)
 
-    def _pack_block(self, batch: Indices, first: Index, count: Val) -> None:
-        """Pack the group's panels; the matrix's last panel may have fewer columns."""
+    def _each_panel(self, chunk: Index, chunks: int, first: Val, after: Val, tile: Tile) -> None:
+        """`tile(panel, row, rows)` for every register tile of panels `first` .. `after`."""
+        e, v = self.e, self.v
+
+        def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
+            panel = domain.variable(self.panels)
+            v.values[panel] = j
+            offset = e.mul(e.sub(j, first), e.index(self.panel_elements))
+            self.panel = e.gep(self.panel_block, offset, self._panel_elem)
+            self._tiles(chunk, chunks, lambda row, rows: tile(of(panel), row, rows))
+            return []
+
+        e.loop(first, after, 1, body)
+
+    def _pack_group(self, batch: Indices, first: Index, after: Val) -> None:
+        """Pack panels `first` .. `after`; the matrix's last panel may have fewer columns."""
         e, rest = self.e, self.c.n % self.width
         size = self.panel_elements
+        count = e.sub(after, self.v.scalar(first))
         if not rest:
-            self.packer.pack_group(self.panel_block, batch, first * self.width, count, size)
+            self.packer.pack_group(self.panel_block, batch, first, count, size)
             return
-        after = e.add(self.v.scalar(first), count)
         is_last = e.compare("eq", after, e.index(self.panels))
         whole = e.sub(count, e.cast("arith.extui", is_last, "i64"))
-        self.packer.pack_group(self.panel_block, batch, first * self.width, whole, size)
+        self.packer.pack_group(self.panel_block, batch, first, whole, size)
 
         def last() -> None:
             target = e.gep(self.panel_block, e.mul(whole, e.index(size)), self._panel_elem)

@@ -93,7 +93,7 @@ class Packer:
             self._pulled(batch, lambda store: store(panel, first), width, active)
 
     def pack_group(self, panels: Val, batch: Indices, first: Index, count: Val, size: int) -> None:
-        """Fill `count` whole panels of `size` elements, one behind the other.
+        """Fill `count` whole panels of `size` elements from panel `first` on, one behind the other.
 
         B is read in long rows where its columns are contiguous: each page of it is visited once.
         """
@@ -102,10 +102,10 @@ class Packer:
 
         def each(store: Callable[[Val, Index], None]) -> None:
             def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                panel = domain.variable(self.c.n)
-                v.values[panel] = j
+                panel = domain.variable(max(self.c.n // columns, 2))
+                v.values[panel] = e.add(v.scalar(first), j)
                 target = e.gep(panels, e.mul(j, e.index(size)), elem)
-                store(target, first + of(panel) * columns)
+                store(target, of(panel) * columns)
                 return []
 
             e.loop(e.index(0), count, 1, body)
