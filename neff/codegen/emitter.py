@@ -7,6 +7,7 @@ elimination happen while the text is written, and no MLIR or LLVM pass has to fi
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ class Val:
         return self.elem in FLOAT_BITS
 
 
+@functools.cache
 def type_text(elem: str, lanes: int) -> str:
     """MLIR type of a scalar (`lanes` 0) or vector; `ptr` is an LLVM pointer."""
     scalar = "!llvm.ptr" if elem == "ptr" else elem
@@ -123,15 +125,14 @@ class Emitter:
 
     def pure(self, text: str, operands: Sequence[Val], elem: str, lanes: int) -> Val:
         """An operation without side effects, hoisted and shared."""
-        depth = max((v.depth for v in operands), default=0)
-        return self._place(text, depth, elem, lanes)
+        return self._place(text, _depth(operands), elem, lanes)
 
     def read(self, text: str, operands: Sequence[Val], elem: str, lanes: int) -> Val:
         """A load of memory that this kernel never writes.
 
         Hoisted out of loops, not out of branches.
         """
-        depth = max((v.depth for v in operands), default=0)
+        depth = _depth(operands)
         for i in range(self.depth, depth, -1):
             if self._scopes[i].is_branch:
                 depth = i
@@ -216,8 +217,12 @@ class Emitter:
 
     def match(self, *values: Val) -> tuple[Val, ...]:
         """Splat scalars so that all values have the same number of lanes."""
-        lanes = max(v.lanes for v in values)
-        return tuple(self.splat(v, lanes) for v in values)
+        first = values[0].lanes
+        for value in values:
+            if value.lanes != first:
+                lanes = max(v.lanes for v in values)
+                return tuple(self.splat(v, lanes) for v in values)
+        return values
 
     def binary(self, op: str, a: Val, b: Val, flags: str = "") -> Val:
         a, b = self.match(a, b)
@@ -613,6 +618,16 @@ class Emitter:
         )
 
 
+def _depth(operands: Sequence[Val]) -> int:
+    """Of the outermost scope in which all operands exist. A loop: this runs for every operation."""
+    depth = 0
+    for value in operands:
+        if value.depth > depth:
+            depth = value.depth
+    return depth
+
+
+@functools.cache
 def memory_elem(elem: str) -> str:
     """Element type in memory: a boolean takes one byte."""
     return "i8" if elem == "i1" else elem

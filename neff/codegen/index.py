@@ -110,6 +110,8 @@ class Index:
             return Index(self.constant + other, self.terms)
         if not other.terms:
             return Index(self.constant + other.constant, self.terms)
+        if not self.terms:
+            return Index(self.constant + other.constant, other.terms)
         return combine(self.constant + other.constant, (*self.terms, *other.terms))
 
     def __mul__(self, factor: int) -> Index:
