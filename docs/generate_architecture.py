@@ -96,18 +96,13 @@ def passed(before: str) -> Passed:
 
 
 def kernel_text(module: ir.Module) -> str:
-    """The module that goes to LLVM, as `neff.build` makes it."""
+    """All kernels, as `neff.build` generates them."""
     from neuron_compile.neff.codegen.dispatch import generate
-    from neuron_compile.neff.codegen.driver import module_text
-    from neuron_compile.neff.codegen.memory_plan import plan_memory
     from neuron_compile.neff.codegen.module import read_program
     from neuron_compile.neff.target import parse
 
-    target = parse(TARGET)
-    program = read_program(module)
-    kernels = {name: generate(group, target) for name, group in program.groups.items()}
-    scratch = [[s for k in kernels[call.group] for s in k.scratch] for call in program.calls]
-    return module_text(program, kernels, plan_memory(program, scratch), target)
+    groups = read_program(module).groups.values()
+    return "".join(k.text for group in groups for k in generate(group, parse(TARGET)))
 
 
 def _operations(text: str) -> int:

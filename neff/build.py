@@ -1,10 +1,12 @@
 """An outlined StableHLO module to the bytes of a NEFF: read, generate, plan, compile, link, write.
 
-In: the module after the passes. Out: one NEFF file for `target`.
+In: the module after the passes. Out: one NEFF file for `target`. Kernels are compiled on other
+threads while the next ones are generated.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,17 +14,20 @@ import numpy as np
 from torch_mlir import ir
 
 from neuron_compile.neff.codegen.dispatch import generate
-from neuron_compile.neff.codegen.driver import module_text
+from neuron_compile.neff.codegen.driver import called, kernel_module, run_module
 from neuron_compile.neff.codegen.kernel import Kernel as GeneratedKernel
 from neuron_compile.neff.codegen.macs import multiply_accumulates
 from neuron_compile.neff.codegen.memory_plan import MemoryPlan, plan_memory
 from neuron_compile.neff.codegen.module import Program, read_program
 from neuron_compile.neff.codegen.program import Tensor
-from neuron_compile.neff.compile_object import compile_object
+from neuron_compile.neff.compile_object import ObjectCompiler
 from neuron_compile.neff.link import link
 from neuron_compile.neff.schema import ENTRY, HostPlan, Kernel, Neff, TensorSpec, tensor
 from neuron_compile.neff.target import Target
 from neuron_compile.neff.writer import write
+
+# A module costs some milliseconds of its own: as much as kernels of about this length.
+_MODULE_CHARACTERS = 24_000
 
 DTYPES = {
     "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
@@ -45,11 +50,9 @@ def build(
     `portable` is stored as it is, for other targets.
     """
     program = read_program(module)
-    kernels = {g: generate(group, target) for g, group in program.groups.items()}
-    scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]
-    plan = plan_memory(program, scratch)
-    text = module_text(program, kernels, plan, target)
-    image = link(compile_object(text, [ENTRY]), [ENTRY])
+    with ObjectCompiler(len(os.sched_getaffinity(0))) as compiler:
+        kernels, plan = _generate(program, target, compiler)
+        image = link(compiler.objects(), [ENTRY])
     neff = Neff(
         name=name,
         target=target,
@@ -63,6 +66,27 @@ def build(
         macs=multiply_accumulates(program),
     )
     return write(neff)
+
+
+def _generate(
+    program: Program, target: Target, compiler: ObjectCompiler
+) -> tuple[dict[str, list[GeneratedKernel]], MemoryPlan]:
+    """Every group's kernels, their modules already with the compiler, and where values lie.
+
+    What shares a module depends on the texts alone, so that equal programs give equal bytes.
+    """
+    kernels: dict[str, list[GeneratedKernel]] = {}
+    waiting: list[GeneratedKernel] = []
+    for name, group in program.groups.items():
+        kernels[name] = generate(group, target)
+        waiting += kernels[name]
+        if sum(len(k.text) for k in waiting) > _MODULE_CHARACTERS:
+            compiler.add(kernel_module(waiting, target), [called(k) for k in waiting])
+            waiting = []
+    scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]
+    plan = plan_memory(program, scratch)
+    compiler.add(run_module(program, kernels, plan, target, waiting), [ENTRY])
+    return kernels, plan
 
 
 def _host_plan(

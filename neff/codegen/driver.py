@@ -1,9 +1,8 @@
-"""The native entry `run(void** buffers)`.
+"""The native entry `run(void** buffers)`, and the modules that kernels are compiled in.
 
-All kernels in schedule order, each over torch's OpenMP runtime.
-
-In: the program, its kernels and the memory plan. Out: the text of the whole module. `buffers`
-holds inputs, outputs, constants and the arena, in this order.
+In: the program, its kernels and the memory plan. Out: the text of each module. `run` calls all
+kernels in schedule order, each over torch's OpenMP runtime; `buffers` holds inputs, outputs,
+constants and the arena, in this order. Modules only meet when their objects are linked.
 """
 
 from __future__ import annotations
@@ -22,43 +21,68 @@ _EXTERNALS = """llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)
 llvm.func @omp_get_thread_num() -> i32
 llvm.func @omp_get_num_threads() -> i32
 """
+_PARALLEL_TYPE = "(!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
+# The type of a pointer's address in a table of pointers.
+_SLOT_OF = "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
 
 
-def module_text(
-    program: Program, kernels: Mapping[str, Sequence[Kernel]], plan: MemoryPlan, target: Target
-) -> str:
-    """LLVM-dialect text that defines `@run` and all kernels."""
-    distinct = {k.name: k for group in kernels.values() for k in group}
+def kernel_module(kernels: Sequence[Kernel], target: Target, *more: str) -> str:
+    """LLVM-dialect text that defines the kernels, each behind its public `called` function."""
     parts = ["module {\n", _EXTERNALS]
-    parts += sorted({x for k in distinct.values() for x in k.externals})
-    parts += [k.text for k in distinct.values()]
-    parts += [_parallel_body(k, target) for k in distinct.values() if is_parallel(k)]
-    parts += [_run(program, kernels, plan, target), "}\n"]
-    return "\n".join(parts)
+    parts += sorted({x for k in kernels for x in k.externals})
+    parts += [k.text for k in kernels]
+    parts += [_whole(k, target) for k in kernels]
+    return "\n".join((*parts, *more, "}\n"))
+
+
+def run_module(
+    program: Program,
+    kernels: Mapping[str, Sequence[Kernel]],
+    plan: MemoryPlan,
+    target: Target,
+    own: Sequence[Kernel],
+) -> str:
+    """LLVM-dialect text that defines `run` and the kernels in `own`; all others are declared."""
+    here = {k.name for k in own}
+    there = [k for group in kernels.values() for k in group if k.name not in here]
+    declared = (f"llvm.func @{called(k)}(!llvm.ptr)" for k in there)
+    return kernel_module(own, target, *declared, _run(program, kernels, plan, target))
 
 
 def is_parallel(kernel: Kernel) -> bool:
     return kernel.tasks > 1 and kernel.work > PARALLEL_NANOSECONDS
 
 
-def _parallel_body(kernel: Kernel, target: Target) -> str:
-    """What every thread runs: its even share of the tasks."""
-    return f"""llvm.func internal @{kernel.name}__omp(%ptrs: !llvm.ptr) attributes {{{target.llvm_attributes()}}} {{
+def called(kernel: Kernel) -> str:
+    """The function of a kernel that `run` calls, or has all threads call."""
+    return f"{kernel.name}__{'omp' if is_parallel(kernel) else 'all'}"
+
+
+def _whole(kernel: Kernel, target: Target) -> str:
+    """What every thread runs, its even share of the tasks; or all tasks on the calling thread."""
+    attributes = target.llvm_attributes()
+    share = _SHARE if is_parallel(kernel) else _ALL
+    return f"""llvm.func @{called(kernel)}(%ptrs: !llvm.ptr) attributes {{{attributes}}} {{
+{share.format(tasks=kernel.tasks)}
+llvm.call @{kernel.name}(%ptrs, %begin, %end) : (!llvm.ptr, i64, i64) -> ()
+llvm.return
+}}
+"""
+
+
+_ALL = """%begin = llvm.mlir.constant(0 : i64) : i64
+%end = llvm.mlir.constant({tasks} : i64) : i64"""
+_SHARE = """%tasks = llvm.mlir.constant({tasks} : i64) : i64
 %t32 = llvm.call @omp_get_thread_num() : () -> i32
 %n32 = llvm.call @omp_get_num_threads() : () -> i32
 %t = llvm.sext %t32 : i32 to i64
 %n = llvm.sext %n32 : i32 to i64
-%tasks = llvm.mlir.constant({kernel.tasks} : i64) : i64
 %one = llvm.mlir.constant(1 : i64) : i64
 %a = llvm.mul %t, %tasks : i64
 %begin = llvm.udiv %a, %n : i64
 %next = llvm.add %t, %one : i64
 %b = llvm.mul %next, %tasks : i64
-%end = llvm.udiv %b, %n : i64
-llvm.call @{kernel.name}(%ptrs, %begin, %end) : (!llvm.ptr, i64, i64) -> ()
-llvm.return
-}}
-"""
+%end = llvm.udiv %b, %n : i64"""
 
 
 def _run(
@@ -69,14 +93,11 @@ def _run(
         f"llvm.func @run(%buffers: !llvm.ptr) attributes {{{target.llvm_attributes()}}} {{",
         f"%count = llvm.mlir.constant({max(1, len(slots))} : i64) : i64",
         "%zero32 = llvm.mlir.constant(0 : i32) : i32",
-        "%zero = llvm.mlir.constant(0 : i64) : i64",
         "%table = llvm.alloca %count x !llvm.ptr {alignment = 64 : i64} : (i64) -> !llvm.ptr",
     ]
     arena = len(program.outputs) + program.first_result
     for buffer in sorted({b for b, _ in slots}):
-        lines.append(
-            f"%g{buffer} = llvm.getelementptr %buffers[{buffer}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
-        )
+        lines.append(f"%g{buffer} = llvm.getelementptr %buffers[{buffer}] : {_SLOT_OF}")
         lines.append(f"%b{buffer} = llvm.load %g{buffer} : !llvm.ptr -> !llvm.ptr")
     for i, (buffer, offset) in enumerate(slots):
         value = f"%b{buffer}"
@@ -85,9 +106,7 @@ def _run(
             lines.append(
                 f"{value} = llvm.getelementptr %b{buffer}[{offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
             )
-        lines.append(
-            f"%s{i} = llvm.getelementptr %table[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
-        )
+        lines.append(f"%s{i} = llvm.getelementptr %table[{i}] : {_SLOT_OF}")
         lines.append(f"llvm.store {value}, %s{i} : !llvm.ptr, !llvm.ptr")
     number = 0
     for call, table in zip(program.calls, tables, strict=True):
@@ -99,18 +118,14 @@ def _run(
 
 def _launch(kernel: Kernel, table: int, number: int) -> list[str]:
     at = f"%t{number}"
-    lines = [f"{at} = llvm.getelementptr %table[{table}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"]
+    lines = [f"{at} = llvm.getelementptr %table[{table}] : {_SLOT_OF}"]
     if is_parallel(kernel):
         return [
             *lines,
-            f"%f{number} = llvm.mlir.addressof @{kernel.name}__omp : !llvm.ptr",
-            f"llvm.call @GOMP_parallel(%f{number}, {at}, %zero32, %zero32) : (!llvm.ptr, !llvm.ptr, i32, i32) -> ()",
+            f"%f{number} = llvm.mlir.addressof @{called(kernel)} : !llvm.ptr",
+            f"llvm.call @GOMP_parallel(%f{number}, {at}, %zero32, %zero32) : {_PARALLEL_TYPE}",
         ]
-    return [
-        *lines,
-        f"%e{number} = llvm.mlir.constant({kernel.tasks} : i64) : i64",
-        f"llvm.call @{kernel.name}({at}, %zero, %e{number}) : (!llvm.ptr, i64, i64) -> ()",
-    ]
+    return [*lines, f"llvm.call @{called(kernel)}({at}) : (!llvm.ptr) -> ()"]
 
 
 def _tables(

@@ -1,15 +1,15 @@
 """`neff/compile_object.py`: objects come out, refusals carry MLIR's words, targets are obeyed."""
 
-import glob
 import re
 import shutil
 import subprocess
-import tempfile
+import threading
 
 import pytest
 
 from neuron_compile.errors import CodegenError
-from neuron_compile.neff.compile_object import compile_object
+from neuron_compile.neff import compile_object as module
+from neuron_compile.neff.compile_object import ObjectCompiler, compile_object
 from neuron_compile.neff.target import make
 
 FMA = """module {{
@@ -46,11 +46,77 @@ def test_code_is_for_the_target_not_for_the_host(tmp_path, isa, register, forbid
     assert not re.search(forbidden, listing)
 
 
-def test_equal_text_gives_equal_bytes_and_leaves_no_file():
-    text = FMA.format(attributes="")
-    before = set(glob.glob(f"{tempfile.gettempdir()}/neuron-compile-*.o"))
-    assert compile_object(text, ["run"]) == compile_object(text, ["run"])
-    assert set(glob.glob(f"{tempfile.gettempdir()}/neuron-compile-*.o")) <= before
+# Modules of different sizes and constants, one of them twice.
+FACTORS = """module {{
+llvm.func @run(%a: !llvm.ptr) {{
+  {lines}
+  llvm.return
+}}
+}}"""
+FACTOR = """
+  %c{n} = arith.constant {n}.25 : f32
+  %x{n} = llvm.load %a : !llvm.ptr -> f32
+  %y{n} = arith.mulf %x{n}, %c{n} : f32
+  llvm.store %y{n}, %a : f32, !llvm.ptr"""
+
+
+def factors(count: int) -> str:
+    return FACTORS.format(lines="".join(FACTOR.format(n=n) for n in range(count)))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_bytes_do_not_depend_on_threads_nor_on_what_else_is_compiled(threads):
+    texts = [factors(count) for count in (3, 40, 1, 40, 7)]
+    alone = [compile_object(text, ["run"]) for text in texts]
+    assert alone[1] == alone[3]
+    for order in ([0, 1, 2, 3, 4], [4, 2, 3, 0, 1]):
+        with ObjectCompiler(threads) as compiler:
+            for i in order:
+                compiler.add(texts[i], ["run"])
+            assert compiler.objects() == [alone[i] for i in order]
+
+
+def test_the_first_refusal_is_raised_and_no_thread_stays():
+    before = threading.active_count()
+    with ObjectCompiler(2) as compiler:
+        for name in ("run", "first", "second"):
+            compiler.add(factors(2), [name])
+        with pytest.raises(CodegenError, match="no code for first"):
+            compiler.objects()
+    assert threading.active_count() == before
+
+
+def compiled_by_a_caller_that_fails() -> None:
+    with ObjectCompiler(2) as compiler:
+        for _ in range(20):
+            compiler.add(factors(20), ["run"])
+        raise KeyboardInterrupt
+
+
+def test_an_error_of_the_caller_ends_the_threads():
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        compiled_by_a_caller_that_fails()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_functions_that_only_llvm_names_are_left_to_the_loader(here, monkeypatch):
+    """Whether the process has them or not."""
+    if not here:
+        monkeypatch.setattr(module, "_not_in_this_process", lambda: module._IMPLICIT_EXTERNALS)
+    text = """module {
+    llvm.func @run(%a: !llvm.ptr, %n: i64, %b: i8) {
+      %x = llvm.load %a : !llvm.ptr -> f32
+      %y = arith.remf %x, %x : f32
+      llvm.store %y, %a : f32, !llvm.ptr
+      "llvm.intr.memset"(%a, %b, %n) <{isVolatile = false}> : (!llvm.ptr, i8, i64) -> ()
+      llvm.return
+    }
+    }"""
+    made = compile_object(text, ["run"])
+    assert b"fmodf" in made
+    assert b"memset" in made
 
 
 def test_declared_functions_are_left_to_the_loader():

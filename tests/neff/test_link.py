@@ -7,7 +7,7 @@ import pytest
 
 from neuron_compile.errors import CodegenError
 from neuron_compile.neff.check import check_image
-from neuron_compile.neff.compile_object import compile_object, compile_objects
+from neuron_compile.neff.compile_object import compile_object
 from neuron_compile.neff.link import link
 from neuron_compile.runtime.image import LoadedImage
 from tests.neff.elf import AARCH64, ALLOC, EXECUTE, TLS, WRITE, X86_64, Section, build
@@ -97,9 +97,7 @@ OTHER = KERNEL.replace("@kernel(%p: !llvm.ptr, %n: i64)", "@other(%p: !llvm.ptr)
 
 def test_objects_call_each_other_and_keep_their_internal_names_apart():
     modules = [(CALLER, ["run"]), (KERNEL, ["kernel"]), (OTHER.replace("7 :", "3 :"), ["other"])]
-    objects = compile_objects(modules, threads=2)
-    assert objects == [compile_object(*module) for module in modules]
-    image = link(objects, ["run"])
+    image = link([compile_object(*module) for module in modules], ["run"])
     check_image(image, 4096)
     assert image.got == ()
     result = ctypes.c_int64(0)
