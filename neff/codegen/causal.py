@@ -7,7 +7,7 @@ later keys weigh exp(-inf) = 0, whatever their score, even NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,10 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.affine import as_index
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.index import Index, Var, of
-from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.program import Node, postorder
+from neuron_compile.neff.codegen.reduction_specs import OPS
+from neuron_compile.neff.codegen.reductions import kind_of
+from neuron_compile.neff.codegen.softmax import shifted_rows
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 
 # Between the masked score and the weight: ops that keep -inf -> 0 (exp) without using other keys.
@@ -25,27 +28,69 @@ _KEEPS = ("stablehlo.subtract", "stablehlo.exponential", "stablehlo.convert", "s
 
 @dataclass(frozen=True, slots=True)
 class CausalLimit:
-    """Keys below `row + offset` may count for a row."""
+    """Keys below `row + offset` may count for a row.
+
+    `reductions`: operations over a row's keys whose results the later ones do not change.
+    """
 
     offset: int
+    reductions: frozenset[int]
 
     def keys_of(self, row: Index) -> Index:
         return row + self.offset
 
 
-def causal_limit(weights: Node, product: Contraction) -> CausalLimit | None:
-    """The tightest limit that some mask on the way from the weights to the scores gives."""
+def causal_limit(
+    weights: Node, product: Contraction, scores: Node, others: Sequence[Node]
+) -> CausalLimit | None:
+    """The tightest limit that some mask on the way from the weights to the scores gives.
+
+    `others`: what else is computed of the rows. None if something sees the scores behind it.
+    """
     batch = tuple(of(domain.variable(n)) for n in product.batch)
     row, key = domain.variable(product.m), domain.variable(product.k)
     source = product.a_source(batch, of(row), of(key))
     limits = [
-        limit
+        (limit, node, at)
         for node, at in _selects(weights, source.indices)
         for limit in _limits_of(node, at, row, key)
     ]
     if not limits or product.m <= 1:
         return None
-    return CausalLimit(min(limits))
+    offset, masked, at = min(limits, key=lambda found: found[0])
+    keys = tuple(d for d, i in enumerate(at) if i == of(key))
+    found = _reductions_of(scores, (weights, *others))
+    if not all(_ignores(n, masked, keys) for n in found):
+        return None
+    return CausalLimit(offset, frozenset(n.operation for n in found))
+
+
+def _reductions_of(scores: Node, roots: tuple[Node, ...]) -> list[Node]:
+    """Reductions among `roots` and below that depend on the scores."""
+    depends = {scores}
+    for node in postorder(roots, lambda n: n is scores):
+        if not depends.isdisjoint(node.operands):
+            depends.add(node)
+    return [n for n in depends if n.op in OPS and n is not scores]
+
+
+def _ignores(reduction: Node, masked: Node, keys: tuple[int, ...]) -> bool:
+    """Whether elements of `masked` that are -inf do not change a reduction over its keys.
+
+    They are neutral in a maximum; e to their difference from the row's maximum is 0, or NaN where
+    all of the row is.
+    """
+    if reduction.op != "stablehlo.reduce" or len(reduction.operands) != 2:
+        return False
+    if tuple(reduction.attributes["dimensions"]) != keys:
+        return False
+    kind, operand = kind_of(reduction.regions[0]), reduction.operands[0]
+    if kind == "maximum":
+        return operand is masked
+    if kind != "add" or operand.op != "stablehlo.exponential":
+        return False
+    shifted = operand.operands[0]
+    return shifted_rows(shifted) == keys and shifted.operands[0] is masked
 
 
 def _selects(weights: Node, at: Indices) -> Iterator[tuple[Node, Indices]]:

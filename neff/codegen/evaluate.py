@@ -74,6 +74,8 @@ class Evaluator:
         self._memo: dict[tuple[Node, Indices, str], Val] = {}
         self.reduced: dict[tuple[int, Indices, str], tuple[Val, ...]] = {}
         self.rows = RowPlan({}, {}, {})
+        # By operation: elements of its only reduced dimension from this number on change nothing.
+        self.limits: Mapping[int, Val] = {}
         self._row_memory: dict[Node, Val] = {}
         self._fresh = 0
 
@@ -95,6 +97,10 @@ class Evaluator:
             yield
         finally:
             self.lane = before
+
+    def keep_in(self, node: Node, address: Val) -> None:
+        """Have loops that keep rows of `node` keep them there."""
+        self._row_memory[node] = address
 
     def row_memory(self, node: Node, elem: str, size: int) -> Val:
         """Thread-local memory for a row of `node`, the same for every row."""

@@ -288,6 +288,8 @@ def _loops(
         walker = _Walker(v, parts, space, None, lane_lanes, keep)
     else:
         walker = _Walker(v, parts, space, _best_lane(space, probe(space.indices)), 0, keep)
+        limits = [v.limits.get(n.operation) for n in operations]
+        walker.limit = None if None in limits else limits[0]
     totals = walker.run()
     for kept in keep:
         v.buffers[kept.node] = replace(kept.buffer, filled=v.e.here())
@@ -363,6 +365,7 @@ class _Walker:
         loops = [x for x in space.variables if x is not lane_variable]
         self.outer = loops if lane_variable else loops[:-1]
         self.inner = lane_variable or (loops[-1] if loops else None)
+        self.limit: Val | None = None  # where the only loop may end, see `Evaluator.limits`
 
     def run(self) -> list[list[Val]]:
         totals = self._separate(self._nest(list(self.outer), {}, self._starts()))
@@ -408,8 +411,10 @@ class _Walker:
     def _main(self, totals: Sequence[Val], low: int, high: int) -> Sequence[Val]:
         if high <= low:
             return totals
-        e = self.v.e
-        return e.loop(e.index(low), e.index(high), self.width, self._body, totals)
+        e, end = self.v.e, self.v.e.index(high)
+        if self.limit is not None and not self.outer and not low:
+            end = e.binary("arith.minsi", self.limit, end)
+        return e.loop(e.index(low), end, self.width, self._body, totals)
 
     def _body(self, i: Val, carried: tuple[Val, ...]) -> list[Val]:
         assert self.inner is not None

@@ -5,10 +5,12 @@ Causal and not, grouped shapes, odd sizes, row results.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from neuron_compile.neff.target import Target, detect, make
-from tests.neff.codegen.native import check
+from tests import oracle
+from tests.neff.codegen.native import check, outlined, plain, run
 
 TARGETS = [detect(), make("x86-64-v3")]
 SUM = "applies stablehlo.add across dimensions = [2]"
@@ -16,9 +18,22 @@ MAX = "applies stablehlo.maximum across dimensions = [2]"
 
 
 def attention(
-    b: int, q: int, k: int, d: int, *, causal: bool = False, statistics: bool = False
+    b: int,
+    q: int,
+    k: int,
+    d: int,
+    *,
+    causal: bool = False,
+    statistics: bool = False,
+    offset: int = 0,
+    also: str = "",
+    maximum_of: str = "",
 ) -> str:
-    """Batched [b, q, d] x [b, k, d] x [b, k, d], scaled, with a softmax over the keys."""
+    """Batched [b, q, d] x [b, k, d] x [b, k, d], scaled, with a softmax over the keys.
+
+    `causal`: keys up to the row's number + `offset`. `also`: a reduction `%also` of [b, q, k] that
+    is added to the row results. `maximum_of`: whose maximum the softmax takes.
+    """
     query, key, out = (
         f"tensor<{b}x{q}x{d}xf32>",
         f"tensor<{b}x{k}x{d}xf32>",
@@ -28,15 +43,17 @@ def attention(
     i = f"tensor<{b}x{q}x{k}xi64>"
     mask = f"""  %i = stablehlo.iota dim = 1 : {i}
   %j = stablehlo.iota dim = 2 : {i}
-  %keep = stablehlo.compare LE, %j, %i : ({i}, {i}) -> {m}
+  %o = stablehlo.constant dense<{offset}> : {i}
+  %last = stablehlo.add %i, %o : {i}
+  %keep = stablehlo.compare LE, %j, %last : ({i}, {i}) -> {m}
   %inf = stablehlo.constant dense<0xFF800000> : {s}
   %masked = stablehlo.select %keep, %scaled, %inf : {m}, {s}
 """ if causal else ""  # fmt: skip
     scores = "%masked" if causal else "%scaled"
     results = f"({out}, {r})" if statistics else f"({out})"
     returned = f"%out, %lse : {out}, {r}" if statistics else f"%out : {out}"
-    extra = f"""  %log = stablehlo.log %sum : {r}
-  %lse = stablehlo.add %log, %max : {r}
+    extra = f"""{also}  %log = stablehlo.log %sum : {r}
+  %lse = stablehlo.add %log, {"%also" if also else "%max"} : {r}
 """ if statistics else ""  # fmt: skip
     return f"""(%q: {query}, %k: {key}, %v: {key}) -> {results} {{
   %z = stablehlo.constant dense<0.0> : tensor<f32>
@@ -44,7 +61,7 @@ def attention(
   %c = stablehlo.constant dense<0.25> : {s}
   %dot = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({query}, {key}) -> {s}
   %scaled = stablehlo.multiply %dot, %c : {s}
-{mask}  %max = stablehlo.reduce({scores} init: %ni) {MAX} : ({s}, tensor<f32>) -> {r}
+{mask}  %max = stablehlo.reduce({maximum_of or scores} init: %ni) {MAX} : ({s}, tensor<f32>) -> {r}
   %maxb = stablehlo.broadcast_in_dim %max, dims = [0, 1] : ({r}) -> {s}
   %shift = stablehlo.subtract {scores}, %maxb : {s}
   %exp = stablehlo.exponential %shift : {s}
@@ -72,3 +89,52 @@ def test_row_results_for_the_backward(size: tuple[int, int, int, int]) -> None:
 @pytest.mark.parametrize("size", [(2, 1, 33, 16), (1, 2, 3, 4)])
 def test_few_rows_are_not_fused(size: tuple[int, int, int, int]) -> None:
     check(attention(*size), "attention", tolerance=1e-4)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("offset", [-70, -3, 0, 40, 300])
+@pytest.mark.parametrize("size", [(2, 203, 203, 16), (1, 70, 131, 20), (4, 9, 64, 33)])
+def test_limits_of_all_kinds(size: tuple[int, int, int, int], offset: int, target: Target) -> None:
+    """Rows that end within the first, some later or no panel of keys, and rows without any key."""
+    text = attention(*size, causal=True, offset=offset)
+    q, k, v = oracle.random_inputs(oracle.parse(plain(text)), 0)
+    (got,) = run(outlined(text, "attention"), [q, k, v], target)
+    scores = np.einsum("bqd,bkd->bqk", q, k).astype(float) / 4
+    row, key = np.ogrid[: size[1], : size[2]]
+    scores = np.where(key <= row + offset, scores, -np.inf)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(2, keepdims=True))
+    want = weights / weights.sum(2, keepdims=True) @ v
+    np.testing.assert_allclose(got, want, 1e-4, 1e-4)
+
+
+def test_masked_keys_may_hold_anything() -> None:
+    text = attention(1, 20, 140, 16, causal=True, statistics=True)
+    q, k, v = oracle.random_inputs(oracle.parse(plain(text)), 0)
+    want = run(outlined(text, "attention"), [q, k, v])
+    k[:, 20::2], k[:, 21::2] = np.nan, np.inf
+    for got, expected in zip(run(outlined(text, "attention"), [q, k, v]), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def reduced(operand: str, kind: str = SUM) -> str:
+    t, r = "tensor<1x20x140xf32>", "tensor<1x20xf32>"
+    start = "%ni" if kind == MAX else "%z"
+    return (
+        f"  %also = stablehlo.reduce({operand} init: {start}) {kind} : ({t}, tensor<f32>) -> {r}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "also",
+    [reduced("%scaled"), reduced("%scaled", MAX), reduced("%dot", MAX), reduced("%exp", MAX)],
+    ids=["sum", "maximum", "unscaled", "of exponentials"],
+)
+def test_reductions_that_see_masked_keys_see_them_all(also: str) -> None:
+    text = attention(1, 20, 140, 16, causal=True, statistics=True, also=also)
+    check(text, "attention", tolerance=1e-4)
+
+
+def test_a_maximum_over_masked_keys_does_not_end_the_sum_early() -> None:
+    text = attention(1, 20, 140, 16, causal=True, statistics=True, maximum_of="%scaled")
+    check(text, "attention", tolerance=1e-4)

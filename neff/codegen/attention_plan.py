@@ -1,0 +1,129 @@
+"""Whether a group dot -> row operations -> dot can be computed without its score matrix, and how.
+
+In: the two dots and the results of an `attention` group. Out: an `AttentionPlan`, or None. The
+second dot must read the first at the same batch entry and row, key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.accesses import trace
+from neuron_compile.neff.codegen.causal import CausalLimit, causal_limit
+from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
+from neuron_compile.neff.codegen.elementwise import compute_elem
+from neuron_compile.neff.codegen.epilogue import Inverse, invert
+from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of
+from neuron_compile.neff.codegen.loops import Root
+from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.softmax import is_share
+from neuron_compile.neff.codegen.views import Indices
+
+PACKED_BYTES = 1 << 20  # of keys and values on the thread's stack; longer ones are not fused
+LEAST_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """`scores` and `product` share batch, rows and k; `weights` is what multiplies the values.
+
+    `divisor`: a row value by which the weights would be divided; the result is divided instead.
+    `shares`: the divisor is at least 1, or NaN. `fused` are functions of the second product, `rows`
+    have one element per batch entry and row.
+    """
+
+    scores: Contraction
+    product: Contraction
+    weights: Node
+    divisor: Node | None
+    shares: bool
+    fused: tuple[tuple[Root, Inverse], ...]
+    rows: tuple[Root, ...]
+    limit: CausalLimit | None
+
+
+def plan_attention(
+    first: Node, second: Node, roots: Sequence[Root], leaves: Mapping[Node, int]
+) -> AttentionPlan | None:
+    product = contraction_of(second)
+    if product.m < LEAST_ROWS or product.n < 4 or product.k < 4 or len(product.reduced) != 1:
+        return None
+    if compute_elem(second.tensor) != "f32" or compute_elem(first.tensor) != "f32":
+        return None
+    scores = _scores(first, product, leaves)
+    if scores is None:
+        return None
+    packed = 4 * product.k * (product.n + 64 + scores.k)
+    if packed > PACKED_BYTES:
+        return None
+    inverses = [(r, invert(r.node, second, leaves.__contains__)) for r in roots]
+    fused = tuple((r, i) for r, i in inverses if i is not None)
+    rows = tuple(r for r, i in inverses if i is None)
+    if not fused or any(r.output.size != prod(product.batch) * product.m for r in rows):
+        return None
+    division = _division(product.a)
+    weights, divisor = (product.a, None) if division is None else division.operands
+    others = [r.node for r in rows] + ([divisor] if divisor is not None else [])
+    return AttentionPlan(
+        scores,
+        product,
+        weights,
+        divisor,
+        division is not None and is_share(division),
+        fused,
+        rows,
+        causal_limit(weights, product, first, others),
+    )
+
+
+def _scores(first: Node, product: Contraction, leaves: Mapping[Node, int]) -> Contraction | None:
+    """The first dot as a product over the second one's batch and rows, with the keys as columns."""
+    b = [domain.variable(n) for n in product.batch]
+    m, k = domain.variable(product.m), domain.variable(product.k)
+    source = product.a_source(tuple(of(v) for v in b), of(m), of(k))
+    found = trace(
+        [(source.operand, source.indices)],
+        lambda n: n is first or n in leaves,
+        into_reductions=False,
+    )
+    places = {at for n, at in found.uses if n is first}
+    if len(places) != 1:
+        return None
+    (place,) = places
+    inner = contraction_of(first)
+    rank = len(inner.batch)
+    keys = place[rank + len(inner.rows) :]
+    if any(_uses(i, k) for i in place[: rank + len(inner.rows)]) or any(_uses(i, m) for i in keys):
+        return None
+
+    def position(batch: Indices, row: Indices, column: Indices) -> Indices:
+        values: dict[Var, Index] = {m: linear(row, contiguous_strides(product.rows)), k: column[0]}
+        values.update(zip(b, batch, strict=True))
+        return tuple(i.substitute(values) for i in place)
+
+    return Contraction(
+        first, product.batch, product.rows, (product.k,), inner.reduced, position, True, inner.spec
+    )
+
+
+def _uses(index: Index, v: Var) -> bool:
+    return v in index.variables()
+
+
+def _division(weights: Node) -> Node | None:
+    """The node e / broadcast(s) that the weights are, seen through rounding.
+
+    sum((e / s) * v) = sum(e * v) / s: re-association, and one division per result instead of one
+    per weight.
+    """
+    node = weights
+    while node.op == "stablehlo.convert" and compute_elem(node.tensor) == "f32":
+        node = node.operands[0]
+    if node.op == "stablehlo.divide" and compute_elem(node.tensor) == "f32":
+        divisor = node.operands[1]
+        if divisor.op == "stablehlo.broadcast_in_dim" and node.shape == weights.shape:
+            return node
+    return None
