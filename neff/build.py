@@ -7,14 +7,14 @@ threads while the next ones are generated.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from torch_mlir import ir
 
 from neuron_compile.neff.codegen.dispatch import generate
-from neuron_compile.neff.codegen.driver import called, kernel_module, run_module
+from neuron_compile.neff.codegen.driver import called, entry_text, kernel_module
 from neuron_compile.neff.codegen.kernel import Kernel as GeneratedKernel
 from neuron_compile.neff.codegen.macs import multiply_accumulates
 from neuron_compile.neff.codegen.memory_plan import MemoryPlan, plan_memory
@@ -36,6 +36,13 @@ DTYPES = {
 }  # fmt: skip
 
 
+Watch = Callable[[str, str], None]
+
+
+def _nobody(name: str, text: str) -> None:
+    pass
+
+
 def build(
     module: ir.Module,
     *,
@@ -44,14 +51,16 @@ def build(
     provenance: Mapping[str, str],
     portable: bytes,
     uses_random: bool = False,
+    watch: Watch = _nobody,
 ) -> bytes:
     """Raises CodegenError where a group has no kernel.
 
-    `portable` is stored as it is, for other targets.
+    `portable` is stored as it is, for other targets. `watch` is told the name and the MLIR text of
+    each kernel as soon as it is generated, and of the entry that calls them.
     """
     program = read_program(module)
     with ObjectCompiler(len(os.sched_getaffinity(0))) as compiler:
-        kernels, plan = _generate(program, target, compiler)
+        kernels, plan = _generate(program, target, compiler, watch)
         image = link(compiler.objects(), [ENTRY])
     neff = Neff(
         name=name,
@@ -69,7 +78,7 @@ def build(
 
 
 def _generate(
-    program: Program, target: Target, compiler: ObjectCompiler
+    program: Program, target: Target, compiler: ObjectCompiler, watch: Watch
 ) -> tuple[dict[str, list[GeneratedKernel]], MemoryPlan]:
     """Every group's kernels, their modules already with the compiler, and where values lie.
 
@@ -80,12 +89,17 @@ def _generate(
     for name, group in program.groups.items():
         kernels[name] = generate(group, target)
         waiting += kernels[name]
+        for kernel in kernels[name]:
+            watch(kernel.name, kernel.text)
         if sum(len(k.text) for k in waiting) > _MODULE_CHARACTERS:
             compiler.add(kernel_module(waiting, target), [called(k) for k in waiting])
             waiting = []
     scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]
     plan = plan_memory(program, scratch)
-    compiler.add(run_module(program, kernels, plan, target, waiting), [ENTRY])
+    entry = entry_text(program, kernels, plan, target)
+    watch(ENTRY, entry)
+    declared = [k for group in kernels.values() for k in group if k not in waiting]
+    compiler.add(kernel_module(waiting, target, entry, declared), [ENTRY])
     return kernels, plan
 
 

@@ -141,6 +141,7 @@ def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
             provenance=provenance,
             portable=portable.getvalue(),
             uses_random=lowered.uses_random,
+            watch=lambda name, text: files.write("kernels", f".{name}.mlir", lambda: text),
         )
     files.write("neff", ".neff", lambda: data)
     counters.add("compiles")

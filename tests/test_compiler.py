@@ -191,9 +191,14 @@ def test_artifacts_of_a_compilation(tmp_path: Path) -> None:
     executable(wanted)
     files = sorted(p.relative_to(tmp_path / "debug") for p in (tmp_path / "debug").rglob("*.*"))
     folders = [str(p.parent) for p in files]
-    assert folders == ["fx_graphs", "neff", "stablehlo", "stablehlo"]
+    assert folders == ["fx_graphs", "kernels", "kernels", "neff", "stablehlo", "stablehlo"]
     assert all(p.name.startswith("my_model_inference_") for p in files)
-    after, before = ((tmp_path / "debug" / p).read_text() for p in files if "mlir" in p.name)
+    kernel, run, after, before = (
+        (tmp_path / "debug" / p).read_text() for p in files if "mlir" in p.name
+    )
+    assert "@loop_0(" in kernel
+    assert "llvm.func @run(" in run
+    assert "llvm.call @loop_0__all(" in run
     assert "stablehlo.multiply" in before
     assert "neuron.kind" in after
     assert str(tmp_path) not in before

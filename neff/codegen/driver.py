@@ -26,27 +26,20 @@ _PARALLEL_TYPE = "(!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
 _SLOT_OF = "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
 
 
-def kernel_module(kernels: Sequence[Kernel], target: Target, *more: str) -> str:
-    """LLVM-dialect text that defines the kernels, each behind its public `called` function."""
+def kernel_module(
+    kernels: Sequence[Kernel], target: Target, entry: str = "", declared: Sequence[Kernel] = ()
+) -> str:
+    """LLVM-dialect text that defines the kernels, each behind its public `called` function.
+
+    `entry` is the text of `run` where it is part of the module; it calls what is only `declared`
+    as well.
+    """
     parts = ["module {\n", _EXTERNALS]
     parts += sorted({x for k in kernels for x in k.externals})
     parts += [k.text for k in kernels]
     parts += [_whole(k, target) for k in kernels]
-    return "\n".join((*parts, *more, "}\n"))
-
-
-def run_module(
-    program: Program,
-    kernels: Mapping[str, Sequence[Kernel]],
-    plan: MemoryPlan,
-    target: Target,
-    own: Sequence[Kernel],
-) -> str:
-    """LLVM-dialect text that defines `run` and the kernels in `own`; all others are declared."""
-    here = {k.name for k in own}
-    there = [k for group in kernels.values() for k in group if k.name not in here]
-    declared = (f"llvm.func @{called(k)}(!llvm.ptr)" for k in there)
-    return kernel_module(own, target, *declared, _run(program, kernels, plan, target))
+    parts += [f"llvm.func @{called(k)}(!llvm.ptr)" for k in declared]
+    return "\n".join((*parts, entry, "}\n"))
 
 
 def is_parallel(kernel: Kernel) -> bool:
@@ -85,9 +78,10 @@ _SHARE = """%tasks = llvm.mlir.constant({tasks} : i64) : i64
 %end = llvm.udiv %b, %n : i64"""
 
 
-def _run(
+def entry_text(
     program: Program, kernels: Mapping[str, Sequence[Kernel]], plan: MemoryPlan, target: Target
 ) -> str:
+    """The function `run`: buffers and parts of the arena into a table, then call after call."""
     slots, tables = _tables(program, kernels, plan)
     lines = [
         f"llvm.func @run(%buffers: !llvm.ptr) attributes {{{target.llvm_attributes()}}} {{",
