@@ -8,11 +8,12 @@ on it, and multiplies the strip with the values. Only the strip exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.attention_plan import AttentionPlan
-from neuron_compile.neff.codegen.contraction import contraction_of
+from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane, RowBuffer
@@ -26,6 +27,27 @@ from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 
 STRIP_ROWS = 6  # query rows at a time: their scores stay in the first-level cache
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Keys or values: panels of `depth` x `width` floats in local memory, `columns` in all."""
+
+    packer: Packer
+    tile: TileProduct
+    memory: Val
+    columns: int
+    depth: int
+    width: int
+
+    @property
+    def panels(self) -> int:
+        return -(-self.columns // self.width)
+
+    @property
+    def padded(self) -> int:
+        """Columns of a strip, those that only fill the last panel included."""
+        return self.panels * self.width
 
 
 class AttentionKernel:
@@ -42,27 +64,34 @@ class AttentionKernel:
         )
         everything = (*plan.fused, *((r, None) for r in plan.rows))
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in everything}
-        self.vectors = 4 if target.vector_bytes == 64 else 2
         self.strip = STRIP_ROWS if target.vector_bytes == 64 else 4
-        self.width = self.vectors * self.lanes
-        self.keys = -(-plan.product.k // self.width) * self.width
-        self.columns = -(-plan.product.n // self.width) * self.width
-        self.product = TileProduct(self.v, "f32", self.lanes, self.vectors)
+        self.keys = self._packed(plan.scores)
+        self.values = self._packed(plan.product)
+
+    def _packed(self, c: Contraction) -> _Packed:
+        """B of a product in as few panels as registers allow, none wider than it must be."""
+        most = 4 if self.target.vector_bytes == 64 else 2
+        wanted = -(-c.n // self.lanes)
+        panels = -(-wanted // most)
+        vectors = -(-wanted // panels)
+        width = vectors * self.lanes
+        return _Packed(
+            Packer(self.v, c, PanelLayout(width, self.lanes, "f32", False), Tensor((), "f32", ())),
+            TileProduct(self.v, "f32", self.lanes, vectors),
+            self.e.local("f32", c.k * panels * width),
+            c.n,
+            c.k,
+            width,
+        )
 
     def kernel(self) -> Kernel:
         e, plan = self.e, self.plan
         scores, product = plan.scores, plan.product
-        self.packed_keys = e.local("f32", scores.k * self.keys)
-        self.packed_values = e.local("f32", product.k * self.columns)
         self.queries = e.local("f32", self.strip * scores.k)
-        self.scores = e.local("f32", self.strip * self.keys)
-        self.weights = e.local("f32", self.strip * self.keys)
-        self.sums = e.local("f32", self.strip * self.columns)
+        self.scores = e.local("f32", self.strip * self.keys.padded)
+        self.weights = e.local("f32", self.strip * self.keys.padded)
+        self.sums = e.local("f32", self.strip * self.values.padded)
         self.divisors = e.local("f32", self.strip)
-        layout = PanelLayout(self.width, self.lanes, "f32", False)
-        floats = Tensor((), "f32", ())
-        self.key_packer = Packer(self.v, scores, layout, floats)
-        self.value_packer = Packer(self.v, product, layout, floats)
         roots = [plan.weights, *(r.node for r in plan.rows)]
         roots += [plan.divisor] if plan.divisor is not None else []
         self.v.rows = plan_rows(roots, self.v.bases.__contains__)
@@ -74,8 +103,8 @@ class AttentionKernel:
             self.v.values[task] = t
             *batch, chunk = unravel(of(task), (*product.batch, chunks))
             fixed = tuple(self._held(i, n) for i, n in zip(batch, product.batch, strict=True))
-            self._pack(self.key_packer, self.packed_keys, fixed, product.k, scores.k)
-            self._pack(self.value_packer, self.packed_values, fixed, product.n, product.k)
+            self._pack(self.keys, fixed)
+            self._pack(self.values, fixed)
             self._strips(fixed, chunk, chunks)
             return []
 
@@ -99,26 +128,27 @@ class AttentionKernel:
         self.v.values[held] = self.v.scalar(index)
         return of(held)
 
-    def _pack(self, packer: Packer, to: Val, batch: Indices, columns: int, depth: int) -> None:
+    def _pack(self, packed: _Packed, batch: Indices) -> None:
         """All panels of one operand, one after the other."""
-        e = self.e
-        whole = columns // self.width
+        e, width = self.e, packed.width
+        size = packed.depth * width
+        whole = packed.columns // width
 
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
             panel = domain.variable(whole)
             self.v.values[panel] = i
-            target = e.gep(to, e.mul(i, e.index(depth * self.width)), "f32")
-            packer.pack(target, batch, of(panel) * self.width, self.width, None)
+            target = e.gep(packed.memory, e.mul(i, e.index(size)), "f32")
+            packed.packer.pack(target, batch, of(panel) * width, width, None)
             return []
 
         if whole == 1:  # no variable: the column is known to lie below the width
-            packer.pack(to, batch, Index(0), self.width, None)
+            packed.packer.pack(packed.memory, batch, Index(0), width, None)
         elif whole:
             e.loop(e.index(0), e.index(whole), 1, body)
-        if columns % self.width:
-            target = e.gep(to, whole * depth * self.width, "f32")
-            left = e.index(columns % self.width)
-            packer.pack(target, batch, Index(whole * self.width), self.width, left)
+        if packed.columns % width:
+            target = e.gep(packed.memory, whole * size, "f32")
+            left = e.index(packed.columns % width)
+            packed.packer.pack(target, batch, Index(whole * width), width, left)
 
     def _strips(self, batch: Indices, chunk: Index, chunks: int) -> None:
         e, m = self.e, self.plan.product.m
@@ -143,11 +173,11 @@ class AttentionKernel:
                 e.when(e.compare("eq", self.v.scalar(chunk), e.index(chunks - 1)), last)
 
     def _one_strip(self, batch: Indices, row: Index, rows: int) -> None:
-        panels = self._panels_needed(batch, row, rows)
+        needed = self._keys_needed(row, rows)
         self._copy_queries(batch, row, rows)
-        self._compute_scores(rows, panels)
-        self._each_row(row, rows, lambda at, inner: self._row(batch, at, inner, panels))
-        self._weigh_values(rows, panels)
+        self._compute_scores(rows, needed)
+        self._each_row(row, rows, lambda at, inner: self._row(batch, at, inner, needed))
+        self._weigh_values(rows, needed)
         self._each_row(row, rows, lambda at, inner: self._epilogue(batch, at, inner))
 
     def _each_row(self, row: Index, rows: int, do: Callable[[Index, Index], None]) -> None:
@@ -186,16 +216,22 @@ class AttentionKernel:
 
     # -- scores ----------------------------------------------------------------------------------
 
-    def _panels_needed(self, batch: Indices, row: Index, rows: int) -> Val:
-        """Panels of keys with a weight other than 0 for these rows."""
-        e, total = self.e, self.keys // self.width
-        limit = self.plan.limit
+    def _keys_needed(self, row: Index, rows: int) -> Val | None:
+        """Keys from the first on that may have a weight other than 0 for these rows; None: all."""
+        e, limit = self.e, self.plan.limit
         if limit is None:
-            return e.index(total)
+            return None
         last = self.v.scalar(limit.keys_of(row + (rows - 1)))
-        needed = e.binary("arith.divsi", e.add(last, e.index(self.width - 1)), e.index(self.width))
-        needed = e.binary("arith.maxsi", needed, e.index(1))
-        return e.binary("arith.minsi", needed, e.index(total))
+        return e.binary(
+            "arith.minsi",
+            e.binary("arith.maxsi", last, e.index(1)),
+            e.index(self.keys.columns),
+        )
+
+    def _rounded_up(self, count: Val, step: int) -> Val:
+        """The least multiple of `step` not below `count`, in steps."""
+        e = self.e
+        return e.binary("arith.divui", e.add(count, e.index(step - 1)), e.index(step))
 
     def _copy_queries(self, batch: Indices, row: Index, rows: int) -> None:
         """The strip's rows side by side: in their tensor they may lie a power of two apart, which
@@ -215,16 +251,35 @@ class AttentionKernel:
 
         self._each_row(row, rows, one)
 
-    def _compute_scores(self, rows: int, panels: Val) -> None:
-        e, depth = self.e, self.plan.scores.k
-        query = self._element_of(self.queries, depth)
+    def _compute_scores(self, rows: int, needed: Val | None) -> None:
+        e, keys = self.e, self.keys
+        panels = e.index(keys.panels)
+        if needed is not None:
+            panels = self._rounded_up(needed, keys.width)
+        self._multiply(keys, panels, rows, keys.depth, self.queries, self.scores)
+
+    def _multiply(
+        self,
+        b: _Packed,
+        panels: Val,
+        rows: int,
+        count: int | Val,
+        strip: Val,
+        to: Val,
+    ) -> None:
+        """A strip of `depth` columns times the first `panels` of B, summed over `count` of them."""
+        e = self.e
+        most = b.depth // UNROLL * UNROLL
+        columns = b.depth if b is self.keys else self.keys.padded
+        a = self._element_of(strip, columns)
 
         def body(p: Val, _: tuple[Val, ...]) -> list[Val]:
-            panel = e.gep(self.packed_keys, e.mul(p, e.index(depth * self.width)), "f32")
-            sums = self.product.sums(rows, depth, query, panel, self.width)
-            self._store_tile(
-                sums, e.gep(self.scores, e.mul(p, e.index(self.width)), "f32"), self.keys
-            )
+            panel = e.gep(b.memory, e.mul(p, e.index(b.depth * b.width)), "f32")
+            sums = b.tile.sums(rows, count, a, panel, b.width, last=range(most, b.depth))
+            target = e.gep(to, e.mul(p, e.index(b.width)), "f32")
+            for i, total in enumerate(sums):
+                r, j = divmod(i, b.tile.vectors)
+                e.store(total, e.gep(target, r * b.padded + j * self.lanes, "f32"))
             return []
 
         e.loop(e.index(0), panels, 1, body)
@@ -241,26 +296,19 @@ class AttentionKernel:
 
         return a
 
-    def _store_tile(self, sums: list[Val], to: Val, columns: int) -> None:
-        e = self.e
-        for i, total in enumerate(sums):
-            r, j = divmod(i, self.vectors)
-            e.store(total, e.gep(to, r * columns + j * self.lanes, "f32"))
-
     # -- rows ------------------------------------------------------------------------------------
 
-    def _row(self, batch: Indices, row: Index, inner: Index, panels: Val) -> None:
+    def _row(self, batch: Indices, row: Index, inner: Index, needed: Val | None) -> None:
         """Evaluate the weights of one query row into the strip of weights."""
         e, v, plan = self.e, self.v, self.plan
-        strip_row = e.gep(self.scores, v.scalar(inner * self.keys), "f32")
+        strip_row = e.gep(self.scores, v.scalar(inner * self.keys.padded), "f32")
         where = plan.scores.at(batch, row, Index(0))
         v.buffers.clear()
         v.buffers[plan.scores.node] = RowBuffer(strip_row, where, (self._key_dimension(),), (1,))
-        out = e.gep(self.weights, v.scalar(inner * self.keys), "f32")
+        out = e.gep(self.weights, v.scalar(inner * self.keys.padded), "f32")
         v.keep_in(plan.weights, out)
-        limit = e.mul(panels, e.index(self.width)) if plan.limit is not None else None
-        if limit is not None:
-            v.limits = dict.fromkeys(plan.limit.reductions, limit)
+        if plan.limit is not None and needed is not None:
+            v.limits = dict.fromkeys(plan.limit.reductions, needed)
         self._store_row_results(batch, row, inner)
         if self._is_kept(batch, row):
             return
@@ -272,7 +320,7 @@ class AttentionKernel:
                 value = v.value(plan.weights, source.indices)
                 v.store(value, out, start + of(variable), "f32")
 
-        self._each_vector(plan.product.k, vector, limit)
+        self._each_vector(plan.product.k, vector, needed)
 
     def _is_kept(self, batch: Indices, row: Index) -> bool:
         """Whether some reduction of the row has left the weights in the strip."""
@@ -305,25 +353,15 @@ class AttentionKernel:
 
     # -- values ----------------------------------------------------------------------------------
 
-    def _weigh_values(self, rows: int, panels: Val) -> None:
+    def _weigh_values(self, rows: int, needed: Val | None) -> None:
         """The strip of weights times the packed values; weights of skipped keys are 0."""
         e, k = self.e, self.plan.product.k
-        most = k // UNROLL * UNROLL
         count: int | Val = k
-        if self.plan.limit is not None:
-            count = e.binary("arith.minsi", e.mul(panels, e.index(self.width)), e.index(most))
-
-        weight = self._element_of(self.weights, self.keys)
-
-        def body(p: Val, _: tuple[Val, ...]) -> list[Val]:
-            panel = e.gep(self.packed_values, e.mul(p, e.index(k * self.width)), "f32")
-            sums = self.product.sums(rows, count, weight, panel, self.width, last=range(most, k))
-            self._store_tile(
-                sums, e.gep(self.sums, e.mul(p, e.index(self.width)), "f32"), self.columns
-            )
-            return []
-
-        e.loop(e.index(0), e.index(self.columns // self.width), 1, body)
+        if needed is not None:
+            steps = e.mul(self._rounded_up(needed, UNROLL), e.index(UNROLL))
+            count = e.binary("arith.minsi", steps, e.index(k // UNROLL * UNROLL))
+        panels = e.index(self.values.panels)
+        self._multiply(self.values, panels, rows, count, self.weights, self.sums)
 
     def _epilogue(self, batch: Indices, row: Index, inner: Index) -> None:
         """Every result that is a function of the second product, of one row."""
@@ -350,8 +388,8 @@ class AttentionKernel:
         v, product = self.v, self.plan.product
         variable = v.fresh_var(self.lanes, is_lane=True)
         with v.vector(Lane(variable, self.lanes)):
-            span = self.strip * self.columns
-            place = inner * self.columns + part + of(variable)
+            span = self.strip * self.values.padded
+            place = inner * self.values.padded + part + of(variable)
             total = v.load_offset(self.sums, place, "f32", span, None, constant=False)
         if divisor is not None:
             total = self.e.mul(total, divisor) if self.plan.shares else self.e.div(total, divisor)
