@@ -12,7 +12,7 @@ import torch.fx
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
-from neuron_compile.errors import LoweringError
+from neuron_compile.errors import LEAVE_TO_PYTORCH, LoweringError
 from neuron_compile.lowering import locations
 
 # The first pipeline decomposes and normalises the torch dialect, the second converts it and removes
@@ -35,6 +35,5 @@ def finish_torch_ops(module: ir.Module, torch_ops: Sequence[torch.fx.Node]) -> N
                 f"Torch-MLIR could not translate one of: {', '.join(names)}",
                 where=locations.describe(torch_ops[0]),
                 why=details,
-                remedy="write the computation with other operators, or let these run in eager "
-                "PyTorch with options={'fallback_execution': True}",
+                remedy=LEAVE_TO_PYTORCH,
             ) from error

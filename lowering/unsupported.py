@@ -15,16 +15,11 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 
-from neuron_compile.errors import UnsupportedOpError
+from neuron_compile.errors import LEAVE_TO_PYTORCH, UnsupportedOpError
 from neuron_compile.lowering import locations
 from neuron_compile.lowering.element_types import SUPPORTED_DTYPES
 from neuron_compile.lowering.registry import is_complex, rule_for_node
 from neuron_compile.lowering.torch_mlir_table import is_translated
-
-_REMEDY = (
-    "write the computation with other operators, or let these run in eager PyTorch with "
-    "options={'fallback_execution': True}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def refuse_unsupported(graph: torch.fx.GraphModule) -> None:
             f"{count}:{lines}",
             where=found[0].where,
             why=found[0].reason,
-            remedy=_REMEDY,
+            remedy=LEAVE_TO_PYTORCH,
             ops=[str(op) for op in found],
         )
 

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+LEAVE_TO_PYTORCH = (
+    "write the computation with other operators, or put it into a function under "
+    "@torch.compiler.disable: PyTorch runs it, the rest is compiled (without fullgraph=True)"
+)
+"""The remedy where an operator cannot be compiled."""
+
 
 class NeuronCompileError(RuntimeError):
     """Base of every error raised on purpose.

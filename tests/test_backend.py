@@ -133,3 +133,19 @@ def test_unsupported_operators_are_all_listed_with_their_lines() -> None:
     assert "aten._linalg_svd" in text
     assert text.count("test_backend.py") >= 2
     assert "what to do" in text
+
+
+def test_an_unsupported_operator_can_be_left_to_pytorch() -> None:
+    """What the error advises."""
+
+    @torch.compiler.disable
+    def airy(x):
+        return torch.special.airy_ai(x)
+
+    def f(x):
+        return airy(x * 2) + 1
+
+    x = torch.linspace(-1, 1, 5)
+    torch.testing.assert_close(torch.compile(f, backend="neuron")(x), f(x))
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"torch\.compiler\.disable"):
+        torch.compile(lambda x: torch.special.airy_ai(x * 2), backend="neuron")(x)

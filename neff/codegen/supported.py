@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neuron_compile.errors import CodegenError
+from neuron_compile.errors import LEAVE_TO_PYTORCH, CodegenError
 from neuron_compile.neff.codegen.elementwise import RULES
 from neuron_compile.neff.codegen.emitter import FLOAT_BITS, INT_BITS
 from neuron_compile.neff.codegen.program import Group, Node, postorder
@@ -37,7 +37,7 @@ def check_supported(group: Group) -> None:
             f"no code can be made for {', '.join(wrong)}",
             where=", ".join(group.locations[:8]),
             why="; ".join(f"{op}: {reason}" for op, reason in wrong.items()),
-            remedy="leave the operator out, or let PyTorch run it (option fallback_execution)",
+            remedy=LEAVE_TO_PYTORCH,
         )
 
 
