@@ -34,6 +34,12 @@ MAX_NODES = 200
 MAX_PORTS = 64
 
 
-def enough_rows(rows: int, threads: int, numel: int) -> bool:
-    """Whether `rows` independent rows keep `threads` busy over `numel` elements."""
-    return numel < SMALL_NUMEL or rows >= 2 * threads
+# Independent pieces of a long reduction, and rows of a fused one, that keep the cores busy and even
+# out their speeds. Not the cores of this machine: their number is in no key, a NEFF runs on any.
+PIECES = 8
+FEWEST_ROWS = 4
+
+
+def enough_rows(rows: int, numel: int) -> bool:
+    """Whether `rows` independent rows keep the cores busy over `numel` elements."""
+    return numel < SMALL_NUMEL or rows >= FEWEST_ROWS

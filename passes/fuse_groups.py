@@ -26,7 +26,7 @@ def fuse_groups(unit: Unit) -> None:
     graph = unit.graph
     edges = find_edges(graph, (node for plan in unit.groups for node in plan.nodes))
     groups = Groups(graph, edges, unit.groups)
-    merge_all(groups, Rules(groups, unit.threads))
+    merge_all(groups, Rules(groups))
     unit.groups = [
         GroupPlan(group.kind, with_free_nodes(group.nodes, edges)) for group in groups.all()
     ]

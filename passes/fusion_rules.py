@@ -28,9 +28,8 @@ from neuron_compile.passes.relations import Relation, squeezed_identity
 class Rules:
     """The rules over one set of groups; `dims` remembers which dims are rows, by merge."""
 
-    def __init__(self, groups: Groups, threads: int) -> None:
+    def __init__(self, groups: Groups) -> None:
         self.groups = groups
-        self.threads = threads
         self.dims = DimClasses()
         for node in groups.edges.heavy:
             group = groups.owner[node]
@@ -155,7 +154,7 @@ class Rules:
             return False
         if not all(self._covers_rows(value, rows) for value in full):
             return False
-        return enough_rows(rows, self.threads, full[0].numel)
+        return enough_rows(rows, full[0].numel)
 
     def _is_row_result(self, value: Value, rows: int) -> bool:
         if value.numel != rows:

@@ -58,15 +58,14 @@ PIPELINE = (
 Observer = Callable[[str, ir.Module], None]
 
 
-def run_pipeline(module: ir.Module, *, threads: int = 2, observer: Observer | None = None) -> None:
+def run_pipeline(module: ir.Module, *, observer: Observer | None = None) -> None:
     """Runs every pass on `module`, in place.
 
-    `threads` is the number of threads the code will use; reductions are split and fusion is limited
-    so that they all find work. `observer(name, module)` is called after each pass (printing,
-    verifying and timing live there). Raises PassError for a module no pass can handle.
+    `observer(name, module)` is called after each pass (printing, verifying and timing live there).
+    Raises PassError for a module no pass can handle.
     """
     with module.context, ir.Location.unknown():
-        unit = Unit(module, threads)
+        unit = Unit(module)
         for step in PIPELINE:
             step.run(unit)
             if observer is not None:

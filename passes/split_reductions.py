@@ -10,22 +10,20 @@ import math
 
 from torch_mlir import ir
 
-from neuron_compile.passes.cost import SMALL_NUMEL
+from neuron_compile.passes.cost import PIECES, SMALL_NUMEL
 from neuron_compile.passes.graph import Graph, Node, Value
 from neuron_compile.passes.types import FLOATS, i64s, splat_value, with_shape
 from neuron_compile.passes.unit import Unit
 
 # Columns are reduced a vector block at a time; two AVX-512 registers of f32.
 COLUMN_BLOCK = 32
-# Enough pieces for each thread to even out their speeds.
-PIECES_PER_THREAD = 4
 
 
 def split_reductions(unit: Unit) -> None:
     """One sweep; the two new reductions are not split again."""
 
     def rule(graph: Graph, node: Node) -> Value | None:
-        return split(graph, node, unit.threads * PIECES_PER_THREAD)
+        return split(graph, node, PIECES)
 
     unit.graph.rewrite({"reduce": (rule,)})
 

@@ -23,10 +23,9 @@ class GroupPlan:
 
 @dataclass(slots=True)
 class Unit:
-    """One module on its way through the pipeline. `threads` is what the code will run on."""
+    """One module on its way through the pipeline."""
 
     module: ir.Module
-    threads: int = 2
     groups: list[GroupPlan] = field(default_factory=list)
     _graph: Graph | None = None
 

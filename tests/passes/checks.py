@@ -22,14 +22,13 @@ def compile_groups(
     source: str | ir.Module,
     inputs: Sequence[np.ndarray] | None = None,
     *,
-    threads: int = 2,
     rtol: float = 0.0,
 ) -> ir.Module:
     """The outlined module, after comparing its meaning (exactly, unless `rtol` is given)."""
     module = oracle.parse(source) if isinstance(source, str) else source
     inputs = oracle.random_inputs(module) if inputs is None else inputs
     before = oracle.evaluate(module, inputs)
-    run_pipeline(module, threads=threads)
+    run_pipeline(module)
     assert module.operation.verify()
     check_contract(module)
     assert_same(before, oracle.evaluate(module, inputs), rtol)
@@ -41,7 +40,6 @@ def apply(
     *steps: Callable[[Unit], None],
     inputs: Sequence[np.ndarray] | None = None,
     rtol: float = 0.0,
-    threads: int = 2,
     idempotent: bool = True,
 ) -> Unit:
     """Runs single passes: they must keep the meaning, and find nothing the second time."""
@@ -49,7 +47,7 @@ def apply(
     inputs = oracle.random_inputs(module) if inputs is None else inputs
     before = oracle.evaluate(module, inputs)
     with module.context, ir.Location.unknown():
-        unit = Unit(module, threads)
+        unit = Unit(module)
         for step in steps:
             step(unit)
         assert module.operation.verify()
@@ -57,7 +55,7 @@ def apply(
         if not idempotent:
             return unit
         once = str(module)
-        again = Unit(module, threads)
+        again = Unit(module)
         for step in steps:
             step(again)
         assert str(module) == once, "not idempotent"

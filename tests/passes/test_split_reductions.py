@@ -72,6 +72,7 @@ func.func @main(%x: tensor<512xf32>) -> tensor<f32> {
     assert ops(apply(text, split_reductions, rtol=1e-3)) == ["reduce"]
 
 
-def test_more_threads_more_pieces() -> None:
-    unit = apply(reduction("512", "[0]", ""), split_reductions, rtol=1e-3, threads=16)
+def test_as_many_pieces_as_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuron_compile.passes.split_reductions.PIECES", 64)
+    unit = apply(reduction("512", "[0]", ""), split_reductions, rtol=1e-3)
     assert unit.graph.nodes[2].result.shape == (64,)
