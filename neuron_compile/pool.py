@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from neuron_compile.runtime.trimmer import IDLE_SECONDS, Trimmer
+
 # Below this the C library's own free lists keep the pages mapped, and a fresh tensor costs less
 # than we do.
 SMALLEST = 1 << 20
@@ -30,8 +32,6 @@ _SMALLEST_HUGE = 4 << 20
 _PAGE = 4096
 _MADV_HUGEPAGE = 14  # linux/mman.h
 
-# A block nobody used for so long goes back to the operating system.
-IDLE_SECONDS = 5.0
 # Blocks of one size looked at before a new one is made: the oldest are the likeliest to be free.
 _LOOKS = 4
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
@@ -85,7 +85,7 @@ class Pool:
         self.idle_seconds = idle_seconds
         self._queues: dict[int, deque[_Block]] = {}
         self._lock = threading.Lock()
-        self._trimmer: threading.Thread | None = None
+        self._trimmer = Trimmer(idle_seconds / 2, self._trim_idle)
 
     def take(self, nbytes: int) -> torch.UntypedStorage:
         """A storage of exactly `nbytes` bytes, uninitialised, at least 64-byte aligned."""
@@ -131,12 +131,10 @@ class Pool:
         return sum(nbytes * len(queue) for nbytes, queue in list(self._queues.items()))
 
     def forget(self) -> None:
-        """Drop every block without looking; for a forked child, whose trimmer thread does not
-        exist.
-        """
+        """Drop every block without looking; for a forked child."""
         self._queues = {}
         self._lock = threading.Lock()
-        self._trimmer = None
+        self._trimmer.forget()
 
     def _new(self, nbytes: int) -> torch.UntypedStorage:
         storage = torch.UntypedStorage(nbytes)
@@ -151,21 +149,12 @@ class Pool:
         block = _Block(storage, nbytes, storage.data_ptr(), storage._cdata, time.monotonic())
         with self._lock:
             self._queues.setdefault(nbytes, deque()).append(block)
-            if self._trimmer is None:
-                self._trimmer = threading.Thread(
-                    target=self._trim_until_empty, name="neuron-compile-pool", daemon=True
-                )
-                self._trimmer.start()
+        self._trimmer.wake()
         return storage
 
-    def _trim_until_empty(self) -> None:
-        while True:
-            time.sleep(self.idle_seconds / 2)
-            self.trim(unused_for=self.idle_seconds)
-            with self._lock:
-                if not self._queues:
-                    self._trimmer = None
-                    return
+    def _trim_idle(self) -> bool:
+        self.trim(unused_for=self.idle_seconds)
+        return bool(self._queues)
 
 
 def _advise_huge_pages(address: int, nbytes: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from neuron_compile.errors import NeffTargetError
 from neuron_compile.neff.schema import ENTRY, Neff
 from neuron_compile.runtime.image import LoadedImage
-from neuron_compile.runtime.memory import address_of, give_arena, take_arena
+from neuron_compile.runtime.memory import ARENAS, address_of
 
 _CONSTANT_ALIGNMENT = 64
 _Table: TypeAlias = "ctypes.Array[Any]"
@@ -52,10 +52,10 @@ class Executable:
             table, at = self._new_table()
         table[: self._arguments] = addresses  # refuses a wrong number of them
         if self._scratch:
-            arena = take_arena(self._scratch)
+            arena = ARENAS.take(self._scratch)
             table[-1] = arena.address
             self._entry(at)
-            give_arena(arena)
+            ARENAS.give(arena)
         else:
             self._entry(at)
         self._tables.append((table, at))

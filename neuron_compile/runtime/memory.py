@@ -1,8 +1,8 @@
 """Page protection and scratch memory.
 
 In: addresses and sizes that have been checked. Out: protected pages; anonymous memory for arenas.
-Invariant: an arena belongs to one call at a time; the process has as many arenas as calls ever ran
-at once, whatever the number of programs.
+Invariant: an arena belongs to one call at a time; the process has as many arenas as calls ran at
+once a moment ago, whatever the number of programs, and none larger than one of these needed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import numpy as np
 
 from neuron_compile.errors import ExecutionError
+from neuron_compile.runtime.trimmer import IDLE_SECONDS, Trimmer
 
 READ, WRITE, EXECUTE = mmap.PROT_READ, mmap.PROT_WRITE, mmap.PROT_EXEC
 
@@ -41,7 +42,7 @@ def address_of(buffer: memoryview | mmap.mmap) -> int:
 class Arena:
     """Anonymous zeroed memory, at least page-aligned; freed when the object goes."""
 
-    __slots__ = ("_mapping", "address", "size")
+    __slots__ = ("_mapping", "address", "last_period", "size")
 
     def __init__(self, size: int) -> None:
         self._mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -50,20 +51,61 @@ class Arena:
             self._mapping.madvise(mmap.MADV_HUGEPAGE)
         self.address = address_of(self._mapping)
         self.size = size
+        self.last_period = 0  # in which it was given back
 
 
-_free: list[Arena] = []
+class Arenas:
+    """Idle arenas, used again by any program. No lock: list.pop and list.append are atomic.
+
+    Time goes in periods. An arena goes back to the system when it was not used in this period nor
+    in the one before, or was larger than all that was asked for in both.
+    """
+
+    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._free: list[Arena] = []
+        self._period = 0
+        self._largest = 0  # asked for in this period
+        self._largest_before = 0
+        self._trimmer = Trimmer(idle_seconds / 2, self.end_period)
+
+    def take(self, size: int) -> Arena:
+        """An arena of at least `size` bytes (not 0)."""
+        if size > self._largest:
+            self._largest = size
+        try:
+            arena = self._free.pop()
+        except IndexError:
+            return Arena(size)
+        return arena if arena.size >= size else Arena(size)
+
+    def give(self, arena: Arena) -> None:
+        """Return an arena after the call; a too small one was dropped by `take`."""
+        arena.last_period = self._period
+        self._free.append(arena)
+        self._trimmer.wake()
+
+    def end_period(self) -> bool:
+        """Give back what has been idle, or too large; whether idle arenas are left."""
+        needed = max(self._largest, self._largest_before)
+        self._largest_before, self._largest = self._largest, 0
+        self._period += 1
+        for _ in range(len(self._free)):
+            try:
+                arena = self._free.pop(0)
+            except IndexError:  # all others are in use
+                break
+            if arena.last_period >= self._period - 2 and arena.size <= needed:
+                self._free.append(arena)
+        return bool(self._free)
+
+    def idle(self) -> int:
+        """Bytes of all idle arenas."""
+        return sum(arena.size for arena in list(self._free))
+
+    def forget_trimmer(self) -> None:
+        """For a forked child."""
+        self._trimmer.forget()
 
 
-def take_arena(size: int) -> Arena:
-    """An arena of at least `size` bytes (not 0). list.pop and list.append are atomic: no lock."""
-    try:
-        arena = _free.pop()
-    except IndexError:
-        return Arena(size)
-    return arena if arena.size >= size else Arena(size)
-
-
-def give_arena(arena: Arena) -> None:
-    """Return an arena after the call; a too small one was dropped by `take_arena`."""
-    _free.append(arena)
+ARENAS = Arenas()
+os.register_at_fork(after_in_child=ARENAS.forget_trimmer)
