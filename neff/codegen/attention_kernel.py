@@ -13,6 +13,7 @@ from math import prod
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.attention_plan import AttentionPlan
+from neuron_compile.neff.codegen.attention_prefetch import Rows, prefetch, rows_in_memory
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
@@ -23,7 +24,7 @@ from neuron_compile.neff.codegen.packing import Packer, PanelLayout
 from neuron_compile.neff.codegen.program import Node, Tensor
 from neuron_compile.neff.codegen.rows import plan_rows
 from neuron_compile.neff.codegen.tile_product import UNROLL, TileProduct
-from neuron_compile.neff.codegen.views import Indices
+from neuron_compile.neff.codegen.views import Indices, Source
 from neuron_compile.neff.target import Target
 
 STRIP_ROWS = 6  # query rows at a time: their scores stay in the first-level cache
@@ -95,6 +96,7 @@ class AttentionKernel:
         roots = [plan.weights, *(r.node for r in plan.rows)]
         roots += [plan.divisor] if plan.divisor is not None else []
         self.v.rows = plan_rows(roots, self.v.bases.__contains__)
+        self.rows_in_memory = self._rows_in_memory()
         chunks = self._chunks()
         tasks = prod(product.batch) * chunks
 
@@ -105,13 +107,30 @@ class AttentionKernel:
             fixed = tuple(self._held(i, n) for i, n in zip(batch, product.batch, strict=True))
             self._pack(self.keys, fixed)
             self._pack(self.values, fixed)
-            self._strips(fixed, chunk, chunks)
+            self._strips(of(task), fixed, chunk, chunks)
             return []
 
         e.loop(Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0), 1, body)
         text = e.function(self.name, self.target.llvm_attributes())
         work = prod(product.batch) * product.m * product.k * (scores.k + product.n) / 60.0
         return Kernel(self.name, text, tasks, work, (), tuple(sorted(e.externals)))
+
+    def _rows_in_memory(self) -> tuple[Rows, ...]:
+        """Those of queries, keys and values that lie there as they are read."""
+        scores, product = self.plan.scores, self.plan.product
+
+        def key(batch: Indices, row: Index, column: Index) -> Source:
+            return scores.b_source(batch, row, unravel(column, scores.reduced))
+
+        def value(batch: Indices, row: Index, column: Index) -> Source:
+            return product.b_source(batch, column, (row,))
+
+        rows = (
+            rows_in_memory(self.v, product.batch, scores.a_source, product.m, scores.k),
+            rows_in_memory(self.v, product.batch, key, product.k, scores.k),
+            rows_in_memory(self.v, product.batch, value, product.k, product.n),
+        )
+        return tuple(r for r in rows if r is not None)
 
     def _chunks(self) -> int:
         """Parts of the query rows, where there are few batch entries; each packs keys again."""
@@ -150,9 +169,17 @@ class AttentionKernel:
             left = e.index(packed.columns % width)
             packed.packer.pack(target, batch, Index(whole * width), width, left)
 
-    def _strips(self, batch: Indices, chunk: Index, chunks: int) -> None:
+    def _next_batch(self, task: Index) -> Indices:
+        """The batch entry of the task after this one, or the last."""
+        batch = self.plan.product.batch
+        count = prod(batch)
+        after = unravel((task + 1).bounded(0, count - 1), batch)
+        return tuple(self._held(i, n) for i, n in zip(after, batch, strict=True))
+
+    def _strips(self, task: Index, batch: Indices, chunk: Index, chunks: int) -> None:
         e, m = self.e, self.plan.product.m
         whole = m // self.strip
+        following = self._next_batch(task) if chunks == 1 < prod(self.plan.product.batch) else ()
         low = e.binary("arith.divui", e.mul(self.v.scalar(chunk), e.index(whole)), e.index(chunks))
         after = e.mul(self.v.scalar(chunk + 1), e.index(whole))
         high = e.binary("arith.divui", after, e.index(chunks))
@@ -160,6 +187,9 @@ class AttentionKernel:
         def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
             block = domain.variable(max(whole, 2))
             self.v.values[block] = i
+            if following:
+                for rows in self.rows_in_memory:
+                    prefetch(self.v, rows, following, of(block), whole)
             self._one_strip(batch, of(block) * self.strip, self.strip)
             return []
 

@@ -428,6 +428,11 @@ class Emitter:
         )
         return self.from_memory(value, elem)
 
+    def prefetch(self, address: Val) -> None:
+        """Fetch a cache line into the second-level cache."""
+        hints = "cache = 1 : i32, hint = 2 : i32, rw = 0 : i32"
+        self.statement(f'"llvm.intr.prefetch"({address.name}) <{{{hints}}}> : (!llvm.ptr) -> ()')
+
     def gather(
         self, base: Val, offsets: Val, elem: str, mask: Val | None = None, *, constant: bool = True
     ) -> Val:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neuron_compile.neff.codegen.dispatch import generate
+from neuron_compile.neff.codegen.module import read_program
 from neuron_compile.neff.target import Target, detect, make
 from tests import oracle
 from tests.neff.codegen.native import check, outlined, plain, run
@@ -138,3 +140,55 @@ def test_reductions_that_see_masked_keys_see_them_all(also: str) -> None:
 def test_a_maximum_over_masked_keys_does_not_end_the_sum_early() -> None:
     text = attention(1, 20, 140, 16, causal=True, statistics=True, maximum_of="%scaled")
     check(text, "attention", tolerance=1e-4)
+
+
+def heads_in_rows(b: int, t: int, h: int, d: int) -> str:
+    """Queries, keys and values as [b, t, h * d]: the rows of one head lie h * d apart."""
+    flat, split = f"tensor<{b}x{t}x{h * d}xf32>", f"tensor<{b}x{t}x{h}x{d}xf32>"
+    s, r, out = (
+        f"tensor<{b}x{h}x{t}x{t}xf32>",
+        f"tensor<{b}x{h}x{t}xf32>",
+        f"tensor<{b}x{h}x{t}x{d}xf32>",
+    )
+    return f"""(%q: {flat}, %k: {flat}, %v: {flat}) -> ({out}) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %ni = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %qh = stablehlo.reshape %q : ({flat}) -> {split}
+  %kh = stablehlo.reshape %k : ({flat}) -> {split}
+  %vh = stablehlo.reshape %v : ({flat}) -> {split}
+  %dot = stablehlo.dot_general %qh, %kh, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x [3]
+      : ({split}, {split}) -> {s}
+  %max = stablehlo.reduce(%dot init: %ni) applies stablehlo.maximum across dimensions = [3]
+      : ({s}, tensor<f32>) -> {r}
+  %maxb = stablehlo.broadcast_in_dim %max, dims = [0, 1, 2] : ({r}) -> {s}
+  %shift = stablehlo.subtract %dot, %maxb : {s}
+  %exp = stablehlo.exponential %shift : {s}
+  %sum = stablehlo.reduce(%exp init: %z) applies stablehlo.add across dimensions = [3]
+      : ({s}, tensor<f32>) -> {r}
+  %sumb = stablehlo.broadcast_in_dim %sum, dims = [0, 1, 2] : ({r}) -> {s}
+  %p = stablehlo.divide %exp, %sumb : {s}
+  %out = stablehlo.dot_general %p, %vh, batching_dims = [0, 1] x [0, 2], contracting_dims = [3] x [1]
+      : ({s}, {split}) -> {out}
+  return %out : {out}
+}}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("size", [(2, 13, 3, 8), (1, 70, 5, 16), (3, 6, 2, 33), (1, 9, 1, 20)])
+def test_heads_side_by_side(size: tuple[int, int, int, int], target: Target) -> None:
+    check(heads_in_rows(*size), "attention", target=target, tolerance=1e-4)
+
+
+def test_rows_of_the_next_head_are_fetched_ahead() -> None:
+    text = text_of(heads_in_rows(2, 24, 4, 32))
+    assert text.count("llvm.intr.prefetch") == 6  # three operands, two cache lines a row
+    assert "llvm.intr.prefetch" not in text_of(heads_in_rows(2, 128, 1, 8))  # tasks share rows
+
+
+def text_of(text: str) -> str:
+    module = oracle.parse(outlined(text, "attention"))
+    with module.context:
+        (group,) = read_program(module).groups.values()
+    (kernel,) = generate(group, make("x86-64-v4"))
+    return kernel.text
