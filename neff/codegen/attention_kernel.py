@@ -7,19 +7,21 @@ on it, and multiplies the strip with the values. Only the strip exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.attention_plan import AttentionPlan
 from neuron_compile.neff.codegen.attention_prefetch import Rows, prefetch, rows_in_memory
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
-from neuron_compile.neff.codegen.elementwise import narrow
+from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane, RowBuffer
 from neuron_compile.neff.codegen.index import Index, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.packing import Packer, PanelLayout
 from neuron_compile.neff.codegen.program import Node, Tensor
 from neuron_compile.neff.codegen.rows import plan_rows
@@ -96,6 +98,7 @@ class AttentionKernel:
         roots = [plan.weights, *(r.node for r in plan.rows)]
         roots += [plan.divisor] if plan.divisor is not None else []
         self.v.rows = plan_rows(roots, self.v.bases.__contains__)
+        self.row_values: dict[Node, Val] = {}
         self.rows_in_memory = self._rows_in_memory()
         chunks = self._chunks()
         tasks = prod(product.batch) * chunks
@@ -184,16 +187,22 @@ class AttentionKernel:
         after = e.mul(self.v.scalar(chunk + 1), e.index(whole))
         high = e.binary("arith.divui", after, e.index(chunks))
 
-        def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            block = domain.variable(max(whole, 2))
-            self.v.values[block] = i
+        def strip(block: Index) -> None:
             if following:
                 for rows in self.rows_in_memory:
-                    prefetch(self.v, rows, following, of(block), whole)
-            self._one_strip(batch, of(block) * self.strip, self.strip)
+                    prefetch(self.v, rows, following, block, whole)
+            self._one_strip(batch, block * self.strip, self.strip)
+
+        def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            block = domain.variable(whole)
+            self.v.values[block] = i
+            strip(of(block))
             return []
 
-        if whole:
+        # No variable where its only value is 0: rows must be known to lie in range.
+        if whole == 1:
+            strip(Index(0))
+        elif whole:
             e.loop(low, high, 1, body)
         if m % self.strip:
             last = lambda: self._one_strip(batch, Index(whole * self.strip), m % self.strip)  # noqa: E731
@@ -206,7 +215,7 @@ class AttentionKernel:
         needed = self._keys_needed(row, rows)
         self._copy_queries(batch, row, rows)
         self._compute_scores(rows, needed)
-        self._each_row(row, rows, lambda at, inner: self._row(batch, at, inner, needed))
+        self._rows(batch, row, rows, needed)
         self._weigh_values(rows, needed)
         self._each_row(row, rows, lambda at, inner: self._epilogue(batch, at, inner))
 
@@ -214,7 +223,7 @@ class AttentionKernel:
         """`do(row, row within the strip)` for the strip's rows, in a loop."""
 
         def one(r: Val, _: tuple[Val, ...]) -> list[Val]:
-            inner = domain.variable(max(rows, 2))
+            inner = domain.variable(max(rows, 2))  # never constant: a row's values stay in here
             self.v.values[inner] = r
             do(row + of(inner), of(inner))
             return []
@@ -328,20 +337,105 @@ class AttentionKernel:
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _row(self, batch: Indices, row: Index, inner: Index, needed: Val | None) -> None:
-        """Evaluate the weights of one query row into the strip of weights."""
+    def _rows(self, batch: Indices, row: Index, rows: int, needed: Val | None) -> None:
+        """Evaluate the weights of the query rows into the strip of weights.
+
+        One reduction of all rows after the other: those of different rows do not wait for each
+        other, so their latencies overlap.
+        """
+        v = self.v
+        done: list[Node] = []
+        kept: list[bool] = []
+        for together in self._reductions(batch, row + of(domain.variable(max(rows, 2)))):
+            before = tuple(done)
+
+            def reduce(
+                at: Index,
+                inner: Index,
+                before: tuple[Node, ...] = before,
+                together: tuple[Node, ...] = together,
+            ) -> None:
+                self._open_row(batch, at, inner, needed, before)
+                places = self._places(batch, at)
+                for node in together:
+                    v.store(v.value(node, places[node]), self._values_of(node), inner, "f32")
+                kept.append(self._is_kept(batch, at))
+
+            self._each_row(row, rows, reduce)
+            done += together
+
+        def finish(at: Index, inner: Index) -> None:
+            self._open_row(batch, at, inner, needed, done)
+            self._store_row_results(batch, at, inner)
+            if not any(kept) and not self._is_kept(batch, at):
+                self._store_weights(batch, at, inner, needed)
+
+        self._each_row(row, rows, finish)
+
+    def _open_row(
+        self, batch: Indices, row: Index, inner: Index, needed: Val | None, done: Sequence[Node]
+    ) -> None:
+        """Tell the evaluator what is known of a row: its scores, and reductions `done` of it."""
         e, v, plan = self.e, self.v, self.plan
+        v.buffers.clear()
         strip_row = e.gep(self.scores, v.scalar(inner * self.keys.padded), "f32")
         where = plan.scores.at(batch, row, Index(0))
-        v.buffers.clear()
         v.buffers[plan.scores.node] = RowBuffer(strip_row, where, (self._key_dimension(),), (1,))
-        out = e.gep(self.weights, v.scalar(inner * self.keys.padded), "f32")
-        v.keep_in(plan.weights, out)
+        v.keep_in(plan.weights, self._weights_of(inner))
         if plan.limit is not None and needed is not None:
             v.limits = dict.fromkeys(plan.limit.reductions, needed)
-        self._store_row_results(batch, row, inner)
-        if self._is_kept(batch, row):
-            return
+        if done:
+            places = self._places(batch, row)
+            for node in done:
+                address = e.gep(self._values_of(node), v.scalar(inner), "f32")
+                v.buffers[node] = RowBuffer(address, places[node], (), ())
+                v.value(node, places[node])  # loaded here, not in the loops that need it
+
+    def _values_of(self, reduction: Node) -> Val:
+        """Memory for a strip's results of a reduction."""
+        if reduction not in self.row_values:
+            self.row_values[reduction] = self.e.local("f32", self.strip)
+        return self.row_values[reduction]
+
+    def _weights_of(self, inner: Index) -> Val:
+        return self.e.gep(self.weights, self.v.scalar(inner * self.keys.padded), "f32")
+
+    def _reductions(self, batch: Indices, row: Index) -> list[tuple[Node, ...]]:
+        """Reductions of a row's scores to floats, those of one loop together, in order."""
+        places = self._places(batch, row)
+        plan = self.v.rows
+        loops = {
+            plan.siblings[n.operation]: plan.levels[n]
+            for n in places
+            if n.op == "stablehlo.reduce" and len(n.operands) == 2
+        }
+        ordered = sorted(loops, key=lambda loop: loops[loop])
+        return [
+            loop
+            for loop in ordered
+            if all(n in places and compute_elem(n.tensor) == "f32" for n in loop)
+        ]
+
+    def _places(self, batch: Indices, row: Index) -> dict[Node, Indices]:
+        """Reductions that a row's weights and results need, with the row's index in them.
+
+        Those only that are needed at one index.
+        """
+        plan = self.plan
+        roots = [(plan.weights, plan.product.a_source(batch, row, Index(0)).indices)]
+        if plan.divisor is not None:
+            roots.append((plan.divisor, roots[0][1]))
+        roots += [(r.node, self._row_result_at(r, batch, row)) for r in plan.rows]
+        stop = {plan.scores.node, *self.v.bases}
+        found = trace(roots, stop.__contains__, into_reductions=False).reductions
+        indices: dict[Node, set[Indices]] = {}
+        for node, at in found:
+            indices.setdefault(node, set()).add(at)
+        return {node: at.pop() for node, at in indices.items() if len(at) == 1}
+
+    def _store_weights(self, batch: Indices, row: Index, inner: Index, needed: Val | None) -> None:
+        v, plan = self.v, self.plan
+        out = self._weights_of(inner)
 
         def vector(start: Index, active: Val | None) -> None:
             variable = v.fresh_var(self.lanes, is_lane=True)
@@ -367,11 +461,16 @@ class AttentionKernel:
         inner = contraction_of(self.plan.scores.node)
         return len(inner.batch) + len(inner.rows)
 
+    def _row_result_at(self, root: Root, batch: Indices, row: Index) -> Indices:
+        shape = (*self.plan.product.batch, self.plan.product.m)
+        if root.node.shape == shape:
+            return (*batch, row)
+        return unravel(linear((*batch, row), contiguous_strides(shape)), root.node.shape)
+
     def _store_row_results(self, batch: Indices, row: Index, inner: Index) -> None:
         v, e, product = self.v, self.e, self.plan.product
         for root in self.plan.rows:
-            shape = (*product.batch, product.m)
-            at = unravel(linear((*batch, row), contiguous_strides(shape)), root.node.shape)
+            at = self._row_result_at(root, batch, row)
             value = narrow(e, v.value(root.node, at), root.output)
             v.store(value, self.results[root.number], linear(at, root.output.strides), value.elem)
         if self.plan.divisor is not None:
