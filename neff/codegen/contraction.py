@@ -16,6 +16,11 @@ from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.reduction_specs import Spec, spec_of
 from neuron_compile.neff.codegen.views import Condition, Indices, Source
 
+# Positions from which one image alone fills the panels. Fewer leave a part of the last one empty
+# and the weights would be packed for each image; all images together cost a scattered read of the
+# data (14x14 of 256 channels: 0.76 of torch's speed one by one, 0.87 together).
+ONE_IMAGE = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -146,7 +151,7 @@ def _convolution(node: Node, spec: Spec) -> Contraction:
         return tuple(indices)
 
     positions = tuple(shape[d] for d in spatial)
-    if prod(positions) >= 32 or shape[b] == 1:  # enough columns in one image
+    if prod(positions) >= ONE_IMAGE or shape[b] == 1:
         return Contraction(
             node, (shape[b], groups), (features,), positions, spec.extents,
             lambda bs, m, n: place(bs[1] * features + m[0], bs[0], n), False, spec,

@@ -134,9 +134,12 @@ class Packer:
         width: int,
         active: Val | None,
     ) -> None:
-        """Loop over k dimension by dimension; the lanes run along the columns.
+        """Loops over panels, columns and k; the lanes run along the columns.
 
-        `each(store)` calls `store(panel, first column)` for every panel wanted.
+        `each(store)` calls `store(panel, first column)` for every panel wanted. Dimensions of k
+        that decide which columns count (the taps of a padded window) are outside of the others
+        (its channels), so that masks and scattered offsets are computed once for all of these.
+        Without such dimensions all of k is outside: rows of B are read from end to end.
         """
         v, c, lanes = self.v, self.c, self.layout.lanes
         column = domain.variable(c.n)
@@ -147,34 +150,42 @@ class Packer:
             return [*(x.index for x in source.conditions), *found.offsets()]
 
         space = domain.fit(c.reduced, probe)
-        e = v.e
+        flat = linear(space.indices, contiguous_strides(c.reduced))
+        source = c.b_source(batch, of(column), space.indices)
+        deciding = {x for condition in source.conditions for x in condition.index.variables()}
+        inner = [x for x in space.variables if deciding and x not in deciding]
+        outer = [x for x in space.variables if x not in inner]
 
-        def nest(variables: Sequence[Var]) -> None:
-            if variables:
-                head, *rest = variables
+        def store(panel: Val, first: Index) -> None:
+            def columns(j: Val, _: tuple[Val, ...]) -> list[Val]:
+                start = domain.stepping(width, lanes)
+                v.values[start] = j
+                column, mask = first + of(start), self._mask(j, active)
+                place = of(start)
+                self._over(
+                    [*outer, *inner] if inner else [],
+                    lambda: self._store(panel, batch, column, place, space.indices, flat, mask),
+                )
+                return []
 
-                def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-                    v.values[head] = i
-                    nest(rest)
-                    return []
+            v.e.loop(v.e.index(0), v.e.index(width), lanes, columns)
 
-                e.loop(e.index(0), e.index(head.extent), 1, body)
-                return
-            flat = linear(space.indices, contiguous_strides(c.reduced))
+        self._over([] if inner else outer, lambda: each(store))
 
-            def store(panel: Val, first: Index) -> None:
-                def columns(j: Val, _: tuple[Val, ...]) -> list[Val]:
-                    start = domain.stepping(width, lanes)
-                    v.values[start] = j
-                    column, mask = first + of(start), self._mask(j, active)
-                    self._store(panel, batch, column, of(start), space.indices, flat, mask)
-                    return []
+    def _over(self, variables: Sequence[Var], body: Callable[[], None]) -> None:
+        """`body` inside one loop per variable."""
+        if not variables:
+            body()
+            return
+        head, *rest = variables
+        e = self.v.e
 
-                e.loop(e.index(0), e.index(width), lanes, columns)
+        def step(i: Val, _: tuple[Val, ...]) -> list[Val]:
+            self.v.values[head] = i
+            self._over(rest, body)
+            return []
 
-            each(store)
-
-        nest(space.variables)
+        e.loop(e.index(0), e.index(head.extent), 1, step)
 
     def _mask(self, j: Val, count: Val | None) -> Val | None:
         """Lanes j .. j + lanes that are below `count` existing columns."""
