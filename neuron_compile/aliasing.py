@@ -1,11 +1,12 @@
-"""Arguments that share memory in one call and not in another (T005).
+"""Arguments that share memory in one call and not in another (T005), or begin elsewhere in it.
 
-In: a compiled callable that changes some of its arguments, and a way to compile it anew. Out: a
-callable that notices when a changed argument overlaps another one as it did not before. Invariant:
-code traced for separate arguments never runs on overlapping ones.
+In: a compiled callable that changes some of its arguments or holds their offsets, and a way to
+compile it anew. Out: a callable that notices when a changed argument overlaps another one as it did
+not before, or an argument begins elsewhere. Invariant: code traced for separate arguments never
+runs on overlapping ones.
 
 Why: AOTAutograd traces arguments that overlap through one common base, but Dynamo's guards do not
-see that arguments, separate when the graph was captured, overlap later.
+see that arguments, separate when the graph was captured, overlap later. Nor do they see offsets.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from typing import Any
 
 import torch
 
-# Per overlapping argument: position, offset in its storage, size, strides (in elements).
+from neuron_compile.absolute import storage_length
+
+# Per argument that matters: position, offset in its storage, size, strides (in elements).
 Pattern = tuple[tuple[int, int, tuple[int, ...], tuple[int, ...]], ...]
+
+# Variants kept; an argument that moves through a long storage would make one for every place.
+_KEPT = 256
 
 
 class AliasGuard:
     """Calls `compiled`, or a variant made by `recompile(args)` when the arguments overlap
     otherwise.
 
-    `changed` are the positions of the arguments that are written to. The pattern of the first call,
-    which follows the capture, is the one `compiled` was made for.
+    `changed` are the positions of the arguments that are written to; `offsets` says whether the
+    places of all arguments matter. The pattern of the first call, which follows the capture, is the
+    one `compiled` was made for.
     """
 
     def __init__(
@@ -33,10 +40,13 @@ class AliasGuard:
         compiled: Callable[..., Any],
         changed: Sequence[int],
         recompile: Callable[[Sequence[Any]], Callable[..., Any]],
+        *,
+        offsets: bool = False,
     ) -> None:
         self._compiled = compiled
         self._changed = frozenset(changed)
         self._recompile = recompile
+        self._offsets = offsets
         self._expected: Pattern | None = None
         self._variants: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._lock = threading.Lock()
@@ -44,6 +54,8 @@ class AliasGuard:
     def call(self, *args: Any) -> Any:
         """Run the code for these arguments."""
         pattern = overlaps(args, self._changed)
+        if self._offsets:
+            pattern += places(args)
         if self._expected is None:
             self._expected = pattern
         if pattern == self._expected:
@@ -57,6 +69,8 @@ class AliasGuard:
             variant = self._variants.get(key)
             if variant is None:
                 variant = self._variants[key] = self._recompile(args)
+                if len(self._variants) > _KEPT:
+                    self._variants.pop(next(iter(self._variants)))
         return variant
 
 
@@ -76,6 +90,15 @@ def overlaps(args: Sequence[Any], changed: frozenset[int]) -> Pattern:
     return tuple(
         (i, args[i].storage_offset(), tuple(args[i].shape), args[i].stride())
         for i in sorted(involved)
+    )
+
+
+def places(args: Sequence[Any]) -> Pattern:
+    """Where every tensor begins, and how long its storage is."""
+    return tuple(
+        (i, a.storage_offset(), (storage_length(a),), ())
+        for i, a in enumerate(args)
+        if isinstance(a, torch.Tensor)
     )
 
 

@@ -17,6 +17,7 @@ import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_compile import compiler, counters, environment, shim
+from neuron_compile.absolute import bakes_offsets
 from neuron_compile.aliasing import AliasGuard
 from neuron_compile.autograd import (
     OutputFacts,
@@ -29,7 +30,7 @@ from neuron_compile.call_plan import CallPlan, OutputRule, plan
 from neuron_compile.environment import Environment
 from neuron_compile.options import Options, resolve
 from neuron_compile.prepare import prepare
-from neuron_compile.specialize import Argument, is_dynamic, specializing_callable
+from neuron_compile.specialize import Argument, specializing_callable, varies
 
 
 def neuron(
@@ -49,11 +50,14 @@ def neuron(
     front = _Front(resolve(options, mode), environment.read())
     graph = prepare(graph)
     compiled = compile_with_aot(graph, example_inputs, front.compile_graph)
-    changed = changed_inputs()
-    if not changed:
+    changed, offsets = changed_inputs(), bakes_offsets(graph, example_inputs)
+    if not changed and not offsets:
         return compiled
     guard = AliasGuard(
-        compiled, changed, lambda args: compile_for_arguments(graph, args, front.compile_graph)
+        compiled,
+        changed,
+        lambda args: compile_for_arguments(graph, args, front.compile_graph),
+        offsets=offsets,
     )
     return guard.call
 
@@ -67,7 +71,7 @@ class _Front:
 
     def compile_graph(self, graph: torch.fx.GraphModule, kind: str, facts: OutputFacts) -> Runner:
         """A boxed callable for a functional aten graph, whether its sizes are symbolic or not."""
-        if not is_dynamic(graph):
+        if not varies(graph):
             return self._compile_static(graph, kind, facts.rules(()))
 
         def make(concrete: torch.fx.GraphModule, arguments: Sequence[Argument]) -> Runner:

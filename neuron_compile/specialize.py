@@ -2,8 +2,9 @@
 sizes.
 
 In: an AOTAutograd graph whose placeholders may be SymInts, and the arguments of one call. Out: the
-same graph with every size a number, every node's meta a static FakeTensor. Invariant: the captured
-graph is not changed and no guard is added to it, so what Dynamo marked dynamic stays dynamic.
+same graph with every size a number, every node's meta a static FakeTensor; inputs that are viewed
+at absolute positions are whole storages. Invariant: the captured graph is not changed and no guard
+is added to it, so what Dynamo marked dynamic stays dynamic.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
+from neuron_compile.absolute import (
+    can_show_storage,
+    storage_length,
+    viewed_inputs,
+    whole_storage,
+)
 from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.errors import LoweringError
 from neuron_compile.placement import user_line
@@ -38,13 +45,15 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What one argument of a call looks like: an int, or the layout of a tensor (strides in
-    elements).
+    """What one argument of a call looks like: an int, or the layout of a tensor; strides, and the
+    offset in a storage of so many, in elements.
     """
 
     number: int | float | None
     size: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
+    offset: int = 0
+    storage: int = 0
 
 
 def is_dynamic(graph: torch.fx.GraphModule) -> bool:
@@ -52,15 +61,26 @@ def is_dynamic(graph: torch.fx.GraphModule) -> bool:
     return any(_has_symbol(node.meta.get("val")) for node in graph.graph.nodes)
 
 
+def varies(graph: torch.fx.GraphModule) -> bool:
+    """True if the code depends on more of the arguments than Dynamo guards."""
+    return is_dynamic(graph) or bool(viewed_inputs(graph))
+
+
 def specializing_callable(
     graph: torch.fx.GraphModule,
     make: Callable[[torch.fx.GraphModule, Sequence[Argument]], Runner],
 ) -> Runner:
-    """A boxed callable for a dynamic graph; `make(graph, arguments)` compiles one static graph."""
+    """A boxed callable for a graph that `varies`; `make(graph, arguments)` compiles a static
+    one.
+    """
     specializations = _Specializations(graph, make)
+    viewed = specializations.viewed
 
     def call(args: list[Any]) -> Sequence[Any]:
-        return specializations.runner(args)(args)
+        runner = specializations.runner(args)
+        for i in viewed:
+            args[i] = whole_storage(args[i])
+        return runner(args)
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
@@ -79,7 +99,10 @@ class _Specializations:
         self._runners: dict[tuple[Any, ...], Runner] = {}
         self._lock = threading.Lock()
         self._made = 0
-        values = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+        placeholders = graph.graph.find_nodes(op="placeholder")
+        values = [n.meta.get("val") for n in placeholders]
+        viewed = set(viewed_inputs(graph).values())
+        self.viewed = tuple(i for i, node in enumerate(placeholders) if node in viewed)
         self._numbers = tuple(
             i for i, value in enumerate(values) if not isinstance(value, torch.Tensor)
         )
@@ -94,6 +117,7 @@ class _Specializations:
         signature = (
             *[args[i] for i in self._numbers],
             *[(args[i].shape, args[i].stride()) for i in self._tensors],
+            *[(args[i].storage_offset(), storage_length(args[i])) for i in self.viewed],
         )
         runner = self._runners.get(signature)
         return self._specialize(signature, args) if runner is None else runner
@@ -128,18 +152,27 @@ def concrete_graph(
     """The graph for these arguments: numbers folded, sizes re-propagated through every operator.
 
     Placeholders keep their positions; one that stands for a number has that number as its meta and
-    no user.
+    no user. One that is viewed at an absolute position becomes its whole storage, and the input a
+    view of that.
     """
     new = torch.fx.Graph()
     values: dict[torch.fx.Node, Any] = {}  # old node -> FakeTensor(s) or number
     copies: dict[torch.fx.Node, Any] = {}  # old node -> new node, or the number itself
     remaining = iter(arguments)
+    viewed = viewed_inputs(graph)
+    storages: dict[torch.fx.Node, torch.fx.Node] = {}  # old placeholder -> new one
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for node in graph.graph.nodes:
             if node.op == "output":
                 result = torch.fx.map_arg(node.args[0], copies.__getitem__)
                 new.output(result).meta.update(node.meta)
                 break
+            if node in viewed.values():
+                argument = next(remaining)
+                storages[node] = _storage_placeholder(new, node, argument)
+                copies[node] = _input_in_storage(new, storages[node], argument)
+                values[node] = copies[node].meta["val"]
+                continue
             if node.op == "placeholder":
                 values[node] = _fake_argument(node, next(remaining))
             elif node.op == "get_attr":
@@ -151,6 +184,8 @@ def concrete_graph(
                 continue
             copy = new.node_copy(node, copies.__getitem__)
             copy.meta = {**node.meta, "val": values[node]}
+            if node in viewed and can_show_storage(node, viewed[node]):
+                copy.args = (storages[viewed[node]], *copy.args[1:])
             copies[node] = values[node] if isinstance(values[node], int | float) else copy
     return torch.fx.GraphModule(graph, new)
 
@@ -194,7 +229,13 @@ def _has_symbol(value: Any) -> bool:
 
 def _describe(value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
-        return Argument(None, tuple(value.shape), value.stride())
+        return Argument(
+            None,
+            tuple(value.shape),
+            value.stride(),
+            value.storage_offset(),
+            storage_length(value),
+        )
     return Argument(value)
 
 
@@ -205,6 +246,28 @@ def _fake_argument(node: torch.fx.Node, argument: Argument) -> Any:
     # Offset 0: nothing may depend on where in its storage an input begins, for Dynamo does not
     # guard that.
     return torch.empty_strided(argument.size, argument.stride, dtype=meta.dtype, device=meta.device)
+
+
+def _storage_placeholder(
+    new: torch.fx.Graph, node: torch.fx.Node, argument: Argument
+) -> torch.fx.Node:
+    like = node.meta["val"]
+    whole = new.node_copy(node)
+    row = torch.empty(argument.storage, dtype=like.dtype, device=like.device)
+    whole.meta = {**node.meta, "val": row}
+    return whole
+
+
+def _input_in_storage(
+    new: torch.fx.Graph, whole: torch.fx.Node, argument: Argument
+) -> torch.fx.Node:
+    """The input itself, where the call has it."""
+    place = (argument.size, argument.stride, argument.offset)
+    view = new.call_function(
+        torch.ops.aten.as_strided.default, (whole, *map(list, place[:2]), place[2])
+    )
+    view.meta = {**whole.meta, "val": whole.meta["val"].as_strided(*place)}
+    return view
 
 
 def _fake_attribute(graph: torch.fx.GraphModule, node: torch.fx.Node, mode: FakeTensorMode) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from neuron_compile.aliasing import AliasGuard, overlaps
+from neuron_compile.aliasing import AliasGuard, overlaps, places
 
 CHANGED = frozenset({0})
 
@@ -58,3 +58,29 @@ def test_a_variant_per_pattern_made_once() -> None:
     assert guard.call(base[:4], base[3:7]) == "variant 2"
     assert guard.call(*apart) == "first"
     assert len(made) == 2
+
+
+def test_places_matter_where_they_are_baked_in() -> None:
+    made = []
+
+    def recompile(args):
+        made.append(places(args))
+        return lambda *_args: f"variant {len(made)}"
+
+    base = torch.ones(8)
+    guard = AliasGuard(lambda *_args: "first", [], recompile, offsets=True)
+    assert guard.call(base[:4], 7) == "first"
+    assert guard.call(base[2:6], 7) == "variant 1"
+    assert guard.call(base[2:6], 7) == "variant 1"
+    assert guard.call(torch.ones(9)[2:6], 7) == "variant 2"
+    assert guard.call(base[:4], 7) == "first"
+    assert made == [((0, 2, (8,), ()),), ((0, 2, (9,), ()),)]
+
+
+def test_variants_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr("neuron_compile.aliasing._KEPT", 2)
+    guard = AliasGuard(lambda *_args: None, [], lambda _args: lambda *_args: None, offsets=True)
+    base = torch.ones(8)
+    for offset in (0, 1, 2, 3, 1):
+        guard.call(base[offset : offset + 2])
+    assert len(guard._variants) == 2

@@ -77,9 +77,9 @@ def test_only_graphs_that_change_inputs_pay_for_the_aliasing_check(jobs, monkeyp
     made = []
 
     class Recorder(backend.AliasGuard):
-        def __init__(self, compiled, changed, recompile) -> None:
+        def __init__(self, compiled, changed, recompile, **more) -> None:
             made.append(changed)
-            super().__init__(compiled, changed, recompile)
+            super().__init__(compiled, changed, recompile, **more)
 
     monkeypatch.setattr(backend, "AliasGuard", Recorder)
     torch.compile(lambda x, y: x + y, backend="neuron")(torch.ones(2), torch.ones(2))

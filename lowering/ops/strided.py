@@ -1,8 +1,8 @@
 """Views by explicit strides: as_strided, unfold.
 
-In: a tensor, sizes and strides in elements. Out: a gather from its memory, or reshape and transpose
-where the strides only order the dimensions. Invariant: the input's memory is dense, so its elements
-in order of address are all there is.
+In: a tensor, sizes and strides in elements. Out: a gather from its memory, or slice, reshape and
+transpose where the strides only order the dimensions. Invariant: the input's memory is dense, so
+its elements in order of address are all there is.
 """
 
 from __future__ import annotations
@@ -35,10 +35,17 @@ def _dense_input(node: torch.fx.Node) -> str | None:
     if source.numel() and not _is_permutation(source.shape, source.stride(), source.numel()):
         return "the input has gaps or overlaps in memory, so what lies there is not in the graph"
     made = node.meta["val"]
-    if made.numel() == 0:
-        return None
     first = made.storage_offset() - source.storage_offset()
-    last = first + sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True))
+    return outside(source, made.shape, made.stride(), first)
+
+
+def outside(
+    source: torch.Tensor, size: Sequence[int], stride: Sequence[int], first: int
+) -> str | None:
+    """Says so where a view, from element `first` of a dense tensor on, is not within it."""
+    if 0 in size:
+        return None
+    last = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if first < 0 or last >= source.numel():
         return "the view reaches outside of its input"
     return None
@@ -60,8 +67,9 @@ def as_strided(
     memory = b.reshape(b.transpose(x, order), (source.numel(),))
     start = 0 if storage_offset is None else storage_offset - source.storage_offset()
     wanted = by_address(stride, size)
-    if start == 0 and _is_permutation(size, stride, source.numel()):
-        ordered = b.reshape(memory, [size[d] for d in wanted])
+    if _is_permutation(size, stride, math.prod(size)):
+        block = b.slice_in_dim(memory, 0, start, start + math.prod(size))
+        ordered = b.reshape(block, [size[d] for d in wanted])
         return b.transpose(ordered, [wanted.index(d) for d in range(len(size))])
     return _from_memory(b, memory, size, stride, start)
 

@@ -15,7 +15,7 @@ from torch_mlir import ir
 
 from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.indices import put_rows, replace
-from neuron_compile.lowering.ops.strided import by_address
+from neuron_compile.lowering.ops.strided import by_address, outside
 from neuron_compile.lowering.registry import emits
 
 aten = torch.ops.aten
@@ -72,7 +72,15 @@ def _dense_target(node: torch.fx.Node) -> str | None:
     target = node.args[0].meta["val"]  # type: ignore[union-attr]
     if target.numel() != _extent(target):
         return "the tensor written to has gaps or overlaps in memory"
-    return None
+    size, stride = node.args[2], node.args[3]
+    return outside(target, size, stride, _first(node))  # type: ignore[arg-type]
+
+
+def _first(node: torch.fx.Node) -> int:
+    """Where the view begins, in elements from the beginning of the tensor written to."""
+    given = node.args[4] if len(node.args) > 4 else node.kwargs.get("storage_offset")
+    target = node.args[0].meta["val"]  # type: ignore[union-attr]
+    return 0 if given is None else given - target.storage_offset()  # type: ignore[operator]
 
 
 def _extent(tensor: torch.Tensor) -> int:
@@ -98,8 +106,7 @@ def as_strided_scatter(
         return x
     order = by_address(target.stride(), target.shape)
     memory = b.reshape(b.transpose(x, order), [target.numel()])
-    start = 0 if storage_offset is None else storage_offset - target.storage_offset()
-    where = b.full(size, start, torch.int64)
+    where = b.full(size, _first(b.node), torch.int64)
     for d, step in enumerate(stride):
         along = b.multiply(b.iota(size, d, torch.int64), b.full(size, step, torch.int64))
         where = b.add(where, along)
