@@ -245,7 +245,16 @@ def _fake_argument(node: torch.fx.Node, argument: Argument) -> Any:
         return argument.number
     # Offset 0: nothing may depend on where in its storage an input begins, for Dynamo does not
     # guard that.
-    return torch.empty_strided(argument.size, argument.stride, dtype=meta.dtype, device=meta.device)
+    return _pending_as(
+        meta,
+        torch.empty_strided(argument.size, argument.stride, dtype=meta.dtype, device=meta.device),
+    )
+
+
+def _pending_as(like: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    """With the conjugation and negation that `like`, and so every argument, has yet to undergo."""
+    made = made.conj() if like.is_conj() else made
+    return torch._neg_view(made) if like.is_neg() else made
 
 
 def _storage_placeholder(
@@ -254,7 +263,7 @@ def _storage_placeholder(
     like = node.meta["val"]
     whole = new.node_copy(node)
     row = torch.empty(argument.storage, dtype=like.dtype, device=like.device)
-    whole.meta = {**node.meta, "val": row}
+    whole.meta = {**node.meta, "val": _pending_as(like, row)}
     return whole
 
 

@@ -108,6 +108,17 @@ def test_other_dtypes(dtype) -> None:
         assert torch.equal(compiled(x), f(x))
 
 
+@pytest.mark.parametrize("pending", [torch.conj, torch._neg_view], ids=["conj", "neg"])
+def test_conjugation_and_negation_still_to_be_done(pending) -> None:
+    def f(x):
+        return x.as_strided((5,), (2,), 4) * 2, x + 1
+
+    compiled = torch.compile(f, backend="neuron")
+    for offset in OFFSETS:
+        x = pending(torch.complex(storage(), storage() / 3)[offset : offset + 20])
+        torch.testing.assert_close(compiled(x), f(x))
+
+
 def test_a_view_of_another_dtype() -> None:
     def f(x):
         return x.view(torch.int32).as_strided((4,), (2,), 12) + 1
