@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem
+from neuron_compile.neff.codegen.emitter import bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.gemm import GemmKernel, is_paired, lane_cost, tile_time
 from neuron_compile.neff.codegen.gemm_blocked import BlockedGemm
@@ -27,6 +28,9 @@ from neuron_compile.neff.codegen.memory_plan import tensor_bytes
 from neuron_compile.neff.codegen.program import Group, Node, Tensor
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 from neuron_compile.neff.target import Target
+
+# Addresses this far apart share a set of the first-level cache: 64 sets of 64 bytes.
+SET_BYTES = 4096
 
 
 def contract_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
@@ -107,8 +111,15 @@ class _Contract:
         c = self._roles(fused)
         before: list[Kernel] = []
         if blocking_pays(c):
-            blocked = BlockedGemm(c, fused, self.leaves, self.name, self.target).kernel()
-            return [blocked, *kernels_of(after, stored, f"{self.name}_after", self.target)]
+            blocked = BlockedGemm(
+                c,
+                fused,
+                self.leaves,
+                self.name,
+                self.target,
+                reads_a=rows_are_spread(c, self.leaves, self.target),
+            )
+            return [blocked.kernel(), *kernels_of(after, stored, f"{self.name}_after", self.target)]
         if not reads_in_place(c, self.leaves, self.target):
             before, c = self._copy_a(c)
         return [
@@ -184,20 +195,40 @@ def _k_last(c: Contraction) -> tuple[int, ...]:
 
 def reads_in_place(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
     """Whether the product can read A where it lies: an affine access in the right element type."""
+    return _place_of_a(c, leaves, target) is not None
+
+
+def rows_are_spread(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
+    """Whether A can be read in place at speed: along k, its rows in different sets of the cache."""
+    place = _place_of_a(c, leaves, target)
+    if place is None:
+        return False
+    step, row_bytes = place
+    return step == 1 and row_bytes % SET_BYTES != 0
+
+
+def _place_of_a(
+    c: Contraction, leaves: Mapping[Node, int], target: Target
+) -> tuple[int, int] | None:
+    """A's step along k in elements and from row to row in bytes; None if it must be computed."""
     m, k = domain.variable(c.m), domain.variable(c.k)
     batch = tuple(of(domain.variable(x)) for x in c.batch)
     source = c.a_source(batch, of(m), of(k))
     if source.conditions:
-        return False
+        return None
     leaf, at = _leaf_below(source.operand, source.indices, leaves)
     if leaf is None:
-        return False
+        return None
     offset = linear(at, leaf.tensor.strides)
     if any(not isinstance(a, Var) for a, _ in offset.terms):
-        return False
+        return None
     if is_paired(c, target):
-        return leaf.elem == "bf16" and offset.coefficient(k) == 1 and leaf is source.operand
-    return leaf.tensor.signless == _computed_elem(c)
+        fits = leaf.elem == "bf16" and offset.coefficient(k) == 1 and leaf is source.operand
+    else:
+        fits = leaf.tensor.signless == _computed_elem(c)
+    if not fits:
+        return None
+    return offset.coefficient(k), offset.coefficient(m) * bits_of(leaf.tensor.stored) // 8
 
 
 def _leaf_below(top: Node, at: Indices, leaves: Mapping[Node, int]) -> tuple[Node | None, Indices]:

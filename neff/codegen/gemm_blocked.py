@@ -70,7 +70,10 @@ class BlockedGemm(GemmKernel):
         leaves: Mapping[Node, int],
         name: str,
         target: Target,
+        *,
+        reads_a: bool = False,
     ) -> None:
+        """`reads_a`: A is read where it lies, as long as all of k is one block."""
         super().__init__(c, roots, leaves, name, target)
         size = block_size(c)
         self.blocks = -(-c.reduced[0] // size)
@@ -79,6 +82,7 @@ class BlockedGemm(GemmKernel):
         self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
         element = bits_of(self._panel_elem) // 8
         self.group = max(1, min(self.panels, GROUP_BYTES // (self.panel_elements * element)))
+        self.reads_a = reads_a and self.blocks == 1
         self.block_of_a = ABlock(self.v, self.part, self._panel_elem, self.lanes, self.paired)
 
     def kernel(self, packed: int | None = None) -> Kernel:
@@ -90,7 +94,8 @@ class BlockedGemm(GemmKernel):
         self.rows = -(-(c.m // self.tile.rows) // chunks) * self.tile.rows + c.m % self.tile.rows
         self.span = self._span()
         kept = self.span * self.rows if self.blocks > 1 else self.tile.rows
-        self.block_of_a.allocate(self.rows, self.computed)
+        if not self.reads_a:
+            self.block_of_a.allocate(self.rows, self.computed)
         self.panel_block = e.local(self._panel_elem, self.group * self.panel_elements)
         self.sums = e.local(self.elem, kept * self.width)
         begin, end = Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0)
@@ -159,7 +164,8 @@ class BlockedGemm(GemmKernel):
 
         def block(i: Val, _: tuple[Val, ...]) -> list[Val]:
             v.values[self.block] = i
-            self.block_of_a.pack(batch, origin, self._last_row(chunk, chunks))
+            if not self.reads_a:
+                self.block_of_a.pack(batch, origin, self._last_row(chunk, chunks))
             tile = at_once if self.blocks == 1 else add
             self._groups(batch, chunk, chunks, v.scalar(first), after, tile)
             return []
@@ -185,7 +191,9 @@ class BlockedGemm(GemmKernel):
         return e.select(final, e.index(self.c.m), end)
 
     def _a(self, batch: Indices, row: Index, position: Index) -> Val:
-        """One element (or pair) of the packed block of A in all lanes."""
+        """One element (or pair) of A in all lanes."""
+        if self.reads_a:
+            return super()._a(batch, row, position)
         return self.block_of_a.element(row - self.origin, position)
 
     def _sums_at(self, row: Index) -> Val:
