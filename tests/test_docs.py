@@ -50,7 +50,8 @@ def test_the_readme_names_every_option_and_variable() -> None:
 def test_the_measured_table_is_that_of_the_record() -> None:
     record = json.loads((ROOT / "benchmarks" / "record.json").read_text(encoding="utf-8"))
     names = {case["name"] for case in record["cases"]}
-    assert names and names <= set(CASES)
+    assert names
+    assert names <= set(CASES)
     assert readme.replaced(README, readme.table(record)) == README, "run `make bench-record`"
 
 

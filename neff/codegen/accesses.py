@@ -125,7 +125,7 @@ class Tracer:
             self._source(source, times * total, (*inner, *variables))
 
     def _indexed(self, node: Node, at: Indices, times: int, inner: tuple[Var, ...]) -> None:
-        """The run-time index itself is an access; what it selects is a leaf at an unknown offset."""
+        """The run-time index itself is an access; what it selects, a leaf at an unknown offset."""
         if node.op == "stablehlo.gather":
             dims = node.attributes["dimension_numbers"]
             starts = node.operands[1]

@@ -19,7 +19,7 @@ Probe = Callable[[Indices], list[Index]]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """`variables` from the outermost to the innermost; `indices`, one per dimension of the shape."""
+    """`variables` from the outermost to the innermost; `indices`, one per dimension."""
 
     variables: tuple[Var, ...]
     indices: Indices

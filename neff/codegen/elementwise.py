@@ -70,8 +70,9 @@ def _binary(
     def rule(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
         if v[0].is_float:
             return float_rule(e, v[0], v[1])
-        use_unsigned = unsigned and (node.tensor.unsigned or node.elem == "i1")  # true would be -1
-        return e.binary(unsigned if use_unsigned else signed, v[0], v[1])
+        if unsigned and (node.tensor.unsigned or node.elem == "i1"):  # true would be -1
+            return e.binary(unsigned, v[0], v[1])
+        return e.binary(signed, v[0], v[1])
 
     return rule
 
@@ -95,11 +96,11 @@ def running_minimum(e: Emitter, a: Val, b: Val) -> Val:
 
 
 def _add(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
-    return e.binary("arith.ori", *v) if v[0].elem == "i1" else e.add(*v)
+    return e.binary("arith.ori", v[0], v[1]) if v[0].elem == "i1" else e.add(v[0], v[1])
 
 
 def _multiply(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
-    return e.binary("arith.andi", *v) if v[0].elem == "i1" else e.mul(*v)
+    return e.binary("arith.andi", v[0], v[1]) if v[0].elem == "i1" else e.mul(v[0], v[1])
 
 
 def _subtract(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
@@ -311,9 +312,19 @@ def _unary(rule: Callable[[Emitter, Val], Val]) -> Rule:
     return apply
 
 
+def _matched(rule: Callable[[Emitter, Val, Val], Val]) -> Rule:
+    """Of two operands, as vectors of one length."""
+
+    def apply(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
+        a, b = e.match(v[0], v[1])
+        return rule(e, a, b)
+
+    return apply
+
+
 def _instruction(op: str) -> Rule:
     def apply(e: Emitter, node: Node, v: Sequence[Val]) -> Val:
-        return e.unary(op, v[0]) if len(v) == 1 else e.binary(op, *v)
+        return e.unary(op, v[0]) if len(v) == 1 else e.binary(op, v[0], v[1])
 
     return apply
 
@@ -457,8 +468,5 @@ RULES: dict[str, Rule] = {
     "stablehlo.power": _power,
     **{op: _unary(rule) for op, rule in math_table.UNARY.items()},
     "stablehlo.exponential": _exponential,
-    **{
-        op: (lambda rule: lambda e, node, v: rule(e, *e.match(*v)))(rule)
-        for op, rule in math_table.BINARY.items()
-    },
+    **{op: _matched(rule) for op, rule in math_table.BINARY.items()},
 }

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 FLOAT_BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16}
 INT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 
-# `contract` lets a multiply and an add become one fused operation; it keeps NaN, inf and signed zero.
+# `contract` lets a multiply and an add become one fused operation; it keeps NaN, inf and signed
+# zero.
 CONTRACT = "fastmath<contract>"
 
 
@@ -327,7 +328,8 @@ class Emitter:
 
     def shuffle(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
         return self.pure(
-            f"vector.shuffle {a.name}, {b.name} [{', '.join(map(str, picks))}] : {a.type}, {b.type}",
+            f"vector.shuffle {a.name}, {b.name} [{', '.join(map(str, picks))}]"
+            f" : {a.type}, {b.type}",
             (a, b),
             a.elem,
             len(picks),
@@ -357,13 +359,15 @@ class Emitter:
             if offset == 0:
                 return base
             return self.pure(
-                f"llvm.getelementptr inbounds {base.name}[{offset}] : (!llvm.ptr) -> !llvm.ptr, {memory_elem(elem)}",
+                f"llvm.getelementptr inbounds {base.name}[{offset}]"
+                f" : (!llvm.ptr) -> !llvm.ptr, {memory_elem(elem)}",
                 (base,),
                 "ptr",
                 0,
             )
         return self.pure(
-            f"llvm.getelementptr inbounds {base.name}[{offset.name}] : (!llvm.ptr, i64) -> !llvm.ptr, {memory_elem(elem)}",
+            f"llvm.getelementptr inbounds {base.name}[{offset.name}]"
+            f" : (!llvm.ptr, i64) -> !llvm.ptr, {memory_elem(elem)}",
             (base, offset),
             "ptr",
             0,
@@ -383,12 +387,13 @@ class Emitter:
         )
 
     def local(self, elem: str, count: int) -> Val:
-        """A 64-byte aligned buffer on the stack of the running thread, allocated at function entry."""
+        """A 64-byte aligned buffer on the stack of the running thread, made at function entry."""
         self.locals_bytes += count * max(1, bits_of(elem) // 8)
         size = self.index(count)
         value = Val(self.fresh(), "ptr", 0, 0, 0)
         self._constant_lines.append(
-            f"{value.name} = llvm.alloca {size.name} x {memory_elem(elem)} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+            f"{value.name} = llvm.alloca {size.name} x {memory_elem(elem)}"
+            " {alignment = 64 : i64} : (i64) -> !llvm.ptr"
         )
         return value
 
@@ -418,8 +423,8 @@ class Emitter:
             zero = self.const(stored, 0, lanes)
             operands = (address, mask)
             text = (
-                f"llvm.intr.masked.load {address.name}, {mask.name}, {zero.name} {{alignment = {align} : i32}}"
-                f" : (!llvm.ptr, {mask.type}, {kind}) -> {kind}"
+                f"llvm.intr.masked.load {address.name}, {mask.name}, {zero.name}"
+                f" {{alignment = {align} : i32}} : (!llvm.ptr, {mask.type}, {kind}) -> {kind}"
             )
         value = (
             self.read(text, operands, stored, lanes)
@@ -451,7 +456,8 @@ class Emitter:
         kind = type_text(stored, lanes)
         align = max(1, bits_of(elem) // 8)
         text = (
-            f"llvm.intr.masked.gather {pointers.name}, {mask.name}, {zero.name} {{alignment = {align} : i32}}"
+            f"llvm.intr.masked.gather {pointers.name}, {mask.name}, {zero.name}"
+            f" {{alignment = {align} : i32}}"
             f" : (vector<{lanes}x!llvm.ptr>, {mask.type}, {kind}) -> {kind}"
         )
         value = (
@@ -477,13 +483,14 @@ class Emitter:
         if mask is None:
             hint = ", nontemporal" if streaming else ""
             self.statement(
-                f"llvm.store {value.name}, {address.name} {{alignment = {align} : i64{hint}}} : {value.type}, !llvm.ptr"
+                f"llvm.store {value.name}, {address.name} {{alignment = {align} : i64{hint}}}"
+                f" : {value.type}, !llvm.ptr"
             )
             return
         mask = self.splat(mask, value.lanes)
         self.statement(
-            f"llvm.intr.masked.store {value.name}, {address.name}, {mask.name} {{alignment = {align} : i32}}"
-            f" : {value.type}, {mask.type} into !llvm.ptr"
+            f"llvm.intr.masked.store {value.name}, {address.name}, {mask.name}"
+            f" {{alignment = {align} : i32}} : {value.type}, {mask.type} into !llvm.ptr"
         )
 
     def scatter(self, value: Val, base: Val, offsets: Val, mask: Val | None = None) -> None:
@@ -500,7 +507,8 @@ class Emitter:
         mask = self.const("i1", True, lanes) if mask is None else self.splat(mask, lanes)
         align = max(1, bits_of(value.elem) // 8)
         self.statement(
-            f"llvm.intr.masked.scatter {value.name}, {pointers.name}, {mask.name} {{alignment = {align} : i32}}"
+            f"llvm.intr.masked.scatter {value.name}, {pointers.name}, {mask.name}"
+            f" {{alignment = {align} : i32}}"
             f" : {value.type}, {mask.type} into vector<{lanes}x!llvm.ptr>"
         )
 
@@ -618,8 +626,8 @@ class Emitter:
         """The kernel's text: `llvm.func internal @name(%ptrs, %begin, %end)`."""
         body = "\n".join((*self._constant_lines, *self._scopes[0].lines))
         return (
-            f"llvm.func internal @{name}(%ptrs: !llvm.ptr {{llvm.noalias, llvm.readonly}}, %begin: i64, %end: i64)"
-            f" attributes {{{attributes}}} {{\n{body}\nllvm.return\n}}\n"
+            f"llvm.func internal @{name}(%ptrs: !llvm.ptr {{llvm.noalias, llvm.readonly}},"
+            f" %begin: i64, %end: i64) attributes {{{attributes}}} {{\n{body}\nllvm.return\n}}\n"
         )
 
 

@@ -443,4 +443,4 @@ def _is_small(index: Index) -> bool:
 def _inside(at: Indices, shape: tuple[int, ...]) -> bool:
     """Whether an index is in range for all values of its variables."""
     bounds = (i.bounds for i in at)
-    return all(0 <= low and high < n for (low, high), n in zip(bounds, shape, strict=True))
+    return all(low >= 0 and high < n for (low, high), n in zip(bounds, shape, strict=True))

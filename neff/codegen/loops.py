@@ -242,7 +242,7 @@ class _NestEmitter:
         return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
 
     def _width(self, lane_rows: bool) -> int:
-        """Lanes per step: several registers, to overlap latencies, where the body is small enough."""
+        """Lanes per step: several registers, to overlap latencies, where the body is small."""
         if self.lane_variable is None:
             return 1
         nodes = sum(1 for _ in self.nodes)

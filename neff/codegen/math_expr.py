@@ -264,7 +264,8 @@ def power_of_two(exponent: Expr, fmt: FloatFormat) -> Expr:
 def has_avx512(x: Expr) -> bool:
     """Whether the target has AVX-512 instructions for vectors like x, taken in whole registers."""
     bits = x.lanes * x.format.bits
-    return not _AVX512.isdisjoint(x.e.features) and (bits in (128, 256) or (bits > 0 and bits % 512 == 0))
+    whole = bits in (128, 256) or (bits > 0 and bits % 512 == 0)
+    return whole and not _AVX512.isdisjoint(x.e.features)
 
 
 def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
@@ -285,7 +286,7 @@ def scale_by_power_of_two(p: Expr, n: Expr, t: Expr) -> Expr:
 
 
 def by_register(call: Callable[..., Expr], *xs: Expr) -> Expr:
-    """`call(*xs)` register by register: LLVM splits long vectors of operations, not of intrinsics."""
+    """`call(*xs)` register by register: LLVM splits vectors of operations, not of intrinsics."""
     first = xs[0]
     if first.lanes * first.format.bits <= 512:
         return call(*xs)

@@ -263,7 +263,7 @@ def _convolution_layout(body: str) -> dict[str, Any]:
     return {"lhs": names[0], "rhs": names[1], "out": names[2]}
 
 
-_NUMPY = {
+_NUMPY: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "f16": np.dtype(np.float16),

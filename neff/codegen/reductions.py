@@ -33,7 +33,7 @@ ACCUMULATORS = 4  # vectors in flight: covers the latency of an addition at two 
 BLOCK_STEPS = 128  # additions into one accumulator before it is added to the block's total
 
 
-# -- combining ---------------------------------------------------------------------------------------
+# -- combining -------------------------------------------------------------------------------------
 
 
 def kind_of(region: Region) -> str:
@@ -217,11 +217,8 @@ def _contraction_part(v: Evaluator, node: Node, spec: Spec, at: Indices, mask: V
         ]
 
     def combine(e: Emitter, total: Sequence[Val], new: Sequence[Val]) -> list[Val]:
-        return [
-            e.binary("arith.ori", *e.match(total[0], new[0]))
-            if elem == "i1"
-            else e.add(*e.match(total[0], new[0]))
-        ]
+        a, b = e.match(total[0], new[0])
+        return [e.binary("arith.ori", a, b) if elem == "i1" else e.add(a, b)]
 
     return _Part(
         1,
@@ -249,7 +246,7 @@ def _is_constant(node: Node, value: float) -> bool:
     return bool(found.size and ((found == value) & same_sign).all())
 
 
-# -- loops -------------------------------------------------------------------------------------------
+# -- loops -----------------------------------------------------------------------------------------
 
 
 def _unrolled(v: Evaluator, part: _Part, extents: tuple[int, ...], lanes: int) -> list[Val]:
@@ -325,7 +322,7 @@ def _kept(v: Evaluator, operations: Sequence[Node], spec: Spec, at: Indices) -> 
     """Row buffers for the nodes that later loops of this row need again."""
     from neuron_compile.neff.codegen.evaluate import RowBuffer
 
-    result = []
+    result: list[_Kept] = []
     for operation in operations:
         for node in v.rows.keep.get(operation.operation, ()):
             known = v.buffers.get(node)

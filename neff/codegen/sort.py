@@ -258,7 +258,8 @@ class _SortEmitter:
         """Fill `items` with elements among which are the first `kept` of the row; their number."""
         e, width = self.e, self.native
         lanes, found = self.lanes_memory, self.number
-        assert lanes is not None and found is not None
+        assert lanes is not None
+        assert found is not None
         clear_buckets(e, counts)
 
         def count(base: Index, active: Val | None) -> None:

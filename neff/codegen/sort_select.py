@@ -1,4 +1,4 @@
-"""The first elements of a long row without sorting all of it: count by leading bits, keep the front.
+"""The first elements of a long row without sorting it all: count by leading bits, keep the front.
 
 In: vectors of key words (as in `sort_rows.Items`). Out: code that counts them in buckets by their
 leading bits, finds how many buckets hold the wanted number, and collects what lies in those.

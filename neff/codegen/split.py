@@ -75,7 +75,9 @@ def _make(nodes: Sequence[Node], work: Workspace) -> None:
 
 def _made_directly(nodes: Sequence[Node], later: Sequence[Node], work: Workspace) -> bool:
     """Store what is made of sorted operands instead of them, if nothing else reads them."""
-    if generator_of(nodes[0]) is not sort_kernels or any(n in nodes for n in postorder(later)):
+    if generator_of(nodes[0]) is not sort_kernels or any(
+        n in nodes for n in postorder(tuple(later))
+    ):
         return False
     roots = direct_roots(nodes, work)
     if not roots:

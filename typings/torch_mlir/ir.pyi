@@ -1,4 +1,5 @@
-# The wheel has no annotations. Named here are the classes that our own aliases rest on; all else is Any.
+# The wheel has no annotations. Named here are the classes that our own aliases rest on; all else is
+# Any.
 from typing import Any
 
 class Value:
