@@ -16,7 +16,7 @@ from tests import oracle
 
 
 def outlined(body: str, kind: str = "loop") -> str:
-    """A module whose `@main` calls one group: `body` is `(%x: type, ...) -> (type, ...) { ... }`."""
+    """A module whose `@main` calls one group; `body` is `(%x: type, ..) -> (type, ..) { ... }`."""
     head, rest = body.split("{\n", 1)
     arguments, results = head.split("->")
     names = re.findall(r"%\w+", arguments)
@@ -27,7 +27,8 @@ def outlined(body: str, kind: str = "loop") -> str:
     return f"""
 func.func private @group{attributed}
 func.func @main({arguments.strip()[1:-1]}) -> ({", ".join(outputs)}) {{
-  %result:{len(outputs)} = func.call @group({", ".join(names)}) : ({", ".join(types)}) -> ({", ".join(outputs)})
+  %result:{len(outputs)} = func.call @group({", ".join(names)})
+      : ({", ".join(types)}) -> ({", ".join(outputs)})
   return {values} : {", ".join(outputs)}
 }}
 """
@@ -70,7 +71,7 @@ def address_table(addresses: list[int]) -> ctypes.Array:
 
 
 def agree(got: np.ndarray, want: np.ndarray, elem: str, tolerance: float = 1e-5) -> None:
-    """Exact for integers and booleans; floats within `tolerance`, NaN and inf in the same places."""
+    """Exact for integers and booleans; floats within `tolerance`, NaN and inf in their places."""
     assert got.shape == want.shape
     if elem == "bf16":
         got, want, tolerance = oracle.from_bf16(got), oracle.from_bf16(want), max(tolerance, 2e-2)

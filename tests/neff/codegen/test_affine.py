@@ -1,4 +1,4 @@
-"""Comparisons of positions: masks of every direction, offset and sign, and what they must not be."""
+"""Comparisons of positions: masks of every direction, offset, sign, and what they must not be."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def attention(
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %ni = stablehlo.constant dense<0xFF800000> : tensor<f32>
   %c = stablehlo.constant dense<0.25> : {s}
-  %dot = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({query}, {key}) -> {s}
+  %dot = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+      : ({query}, {key}) -> {s}
   %scaled = stablehlo.multiply %dot, %c : {s}
 {mask}  %max = stablehlo.reduce({maximum_of or scores} init: %ni) {MAX} : ({s}, tensor<f32>) -> {r}
   %maxb = stablehlo.broadcast_in_dim %max, dims = [0, 1] : ({r}) -> {s}
@@ -70,7 +71,8 @@ def attention(
   %sum = stablehlo.reduce(%exp init: %z) {SUM} : ({s}, tensor<f32>) -> {r}
   %sumb = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : ({r}) -> {s}
   %p = stablehlo.divide %exp, %sumb : {s}
-  %out = stablehlo.dot_general %p, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : ({s}, {key}) -> {out}
+  %out = stablehlo.dot_general %p, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+      : ({s}, {key}) -> {out}
 {extra}  return {returned}
 }}
 """
@@ -156,7 +158,8 @@ def heads_in_rows(b: int, t: int, h: int, d: int) -> str:
   %qh = stablehlo.reshape %q : ({flat}) -> {split}
   %kh = stablehlo.reshape %k : ({flat}) -> {split}
   %vh = stablehlo.reshape %v : ({flat}) -> {split}
-  %dot = stablehlo.dot_general %qh, %kh, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x [3]
+  %dot = stablehlo.dot_general %qh, %kh, batching_dims = [0, 2] x [0, 2],
+      contracting_dims = [3] x [3]
       : ({split}, {split}) -> {s}
   %max = stablehlo.reduce(%dot init: %ni) applies stablehlo.maximum across dimensions = [3]
       : ({s}, tensor<f32>) -> {r}
@@ -167,7 +170,8 @@ def heads_in_rows(b: int, t: int, h: int, d: int) -> str:
       : ({s}, tensor<f32>) -> {r}
   %sumb = stablehlo.broadcast_in_dim %sum, dims = [0, 1, 2] : ({r}) -> {s}
   %p = stablehlo.divide %exp, %sumb : {s}
-  %out = stablehlo.dot_general %p, %vh, batching_dims = [0, 1] x [0, 2], contracting_dims = [3] x [1]
+  %out = stablehlo.dot_general %p, %vh, batching_dims = [0, 1] x [0, 2],
+      contracting_dims = [3] x [1]
       : ({s}, {split}) -> {out}
   return %out : {out}
 }}

@@ -28,7 +28,18 @@ def dot(m: int, k: int, n: int, elem: str, form: str) -> str:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("size", [(4, 4, 4), (17, 33, 50), (64, 64, 96), (30, 70, 257), (9, 3000, 20), (70, 200, 120), (40, 1733, 40)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (4, 4, 4),
+        (17, 33, 50),
+        (64, 64, 96),
+        (30, 70, 257),
+        (9, 3000, 20),
+        (70, 200, 120),
+        (40, 1733, 40),
+    ],
+)
 def test_every_layout(size: tuple[int, int, int], form: str, target: Target) -> None:
     check(dot(*size, "f32", form), "contract", target=target, tolerance=1e-4)
 
@@ -47,9 +58,12 @@ def test_small_products_are_pulled() -> None:
         check(dot(*size, "f32", "nn"), "contract", tolerance=1e-4)
 
 
-LINEAR = """(%x: tensor<2x9x40xf32>, %w: tensor<70x40xf32>, %b: tensor<70xf32>, %res: tensor<2x9x70xf32>) -> (tensor<2x9x70xf32>, tensor<2x9x70xf32>) {
+LINEAR = """(%x: tensor<2x9x40xf32>, %w: tensor<70x40xf32>, %b: tensor<70xf32>,
+    %res: tensor<2x9x70xf32>)
+    -> (tensor<2x9x70xf32>, tensor<2x9x70xf32>) {
   %0 = stablehlo.reshape %x : (tensor<2x9x40xf32>) -> tensor<18x40xf32>
-  %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [1] : (tensor<18x40xf32>, tensor<70x40xf32>) -> tensor<18x70xf32>
+  %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [1]
+      : (tensor<18x40xf32>, tensor<70x40xf32>) -> tensor<18x70xf32>
   %2 = stablehlo.reshape %1 : (tensor<18x70xf32>) -> tensor<2x9x70xf32>
   %3 = stablehlo.broadcast_in_dim %b, dims = [2] : (tensor<70xf32>) -> tensor<2x9x70xf32>
   %4 = stablehlo.add %2, %3 : tensor<2x9x70xf32>
@@ -60,24 +74,28 @@ LINEAR = """(%x: tensor<2x9x40xf32>, %w: tensor<70x40xf32>, %b: tensor<70xf32>, 
 """
 
 HEADS = """(%x: tensor<18x40xf32>, %w: tensor<40x64xf32>) -> (tensor<2x4x9x16xf32>) {
-  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<18x40xf32>, tensor<40x64xf32>) -> tensor<18x64xf32>
+  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<18x40xf32>, tensor<40x64xf32>) -> tensor<18x64xf32>
   %2 = stablehlo.reshape %1 : (tensor<18x64xf32>) -> tensor<2x9x4x16xf32>
   %3 = stablehlo.transpose %2, dims = [0, 2, 1, 3] : (tensor<2x9x4x16xf32>) -> tensor<2x4x9x16xf32>
   return %3 : tensor<2x4x9x16xf32>
 }
 """
 
-PROLOGUE = """(%x: tensor<18x40xf32>, %s: tensor<18xf32>, %w: tensor<40x64xf32>) -> (tensor<18x64xf32>) {
+PROLOGUE = """(%x: tensor<18x40xf32>, %s: tensor<18xf32>, %w: tensor<40x64xf32>)
+    -> (tensor<18x64xf32>) {
   %0 = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<18xf32>) -> tensor<18x40xf32>
   %1 = stablehlo.multiply %x, %0 : tensor<18x40xf32>
   %2 = stablehlo.negate %w : tensor<40x64xf32>
-  %3 = stablehlo.dot_general %1, %2, contracting_dims = [1] x [0] : (tensor<18x40xf32>, tensor<40x64xf32>) -> tensor<18x64xf32>
+  %3 = stablehlo.dot_general %1, %2, contracting_dims = [1] x [0]
+      : (tensor<18x40xf32>, tensor<40x64xf32>) -> tensor<18x64xf32>
   return %3 : tensor<18x64xf32>
 }
 """
 
 PART_OF_RESULT = """(%x: tensor<18x40xf32>, %w: tensor<40x64xf32>) -> (tensor<18x10xf32>) {
-  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<18x40xf32>, tensor<40x64xf32>) -> tensor<18x64xf32>
+  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<18x40xf32>, tensor<40x64xf32>) -> tensor<18x64xf32>
   %2 = stablehlo.slice %1 [0:18:1, 4:14:1] : (tensor<18x64xf32>) -> tensor<18x10xf32>
   return %2 : tensor<18x10xf32>
 }
@@ -95,18 +113,23 @@ def convolution(
 ) -> str:
     x, w, r = (f"tensor<{s}xf32>" for s in (data, weights, result))
     return f"""(%x: {x}, %w: {w}) -> ({r}) {{
-  %r = stablehlo.convolution(%x, %w) {attributes} {{batch_group_count = {counts[0]} : i64, feature_group_count = {counts[1]} : i64}} : ({x}, {w}) -> {r}
+  %r = stablehlo.convolution(%x, %w) {attributes}
+      {{batch_group_count = {counts[0]} : i64, feature_group_count = {counts[1]} : i64}}
+      : ({x}, {w}) -> {r}
   return %r : {r}
 }}
 """
 
 
 NCHW = "dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], "
+PADDED = "pad = [[1, 1], [1, 1]]"
 CONVOLUTIONS = [
-    convolution("2x5x9x11", "7x5x3x3", "2x7x9x11", NCHW + "window = {pad = [[1, 1], [1, 1]]}"),
-    convolution("2x6x17x16", "8x6x3x3", "2x8x9x8", NCHW + "window = {stride = [2, 2], pad = [[1, 1], [1, 1]]}"),
-    convolution("2x8x9x8", "8x4x3x3", "2x8x9x8", NCHW + "window = {pad = [[1, 1], [1, 1]]}", (1, 2)),
-    convolution("1x8x9x8", "8x1x3x3", "1x8x9x8", NCHW + "window = {pad = [[1, 1], [1, 1]]}", (1, 8)),
+    convolution("2x5x9x11", "7x5x3x3", "2x7x9x11", NCHW + f"window = {{{PADDED}}}"),
+    convolution(
+        "2x6x17x16", "8x6x3x3", "2x8x9x8", NCHW + f"window = {{stride = [2, 2], {PADDED}}}"
+    ),
+    convolution("2x8x9x8", "8x4x3x3", "2x8x9x8", NCHW + f"window = {{{PADDED}}}", (1, 2)),
+    convolution("1x8x9x8", "8x1x3x3", "1x8x9x8", NCHW + f"window = {{{PADDED}}}", (1, 8)),
     convolution("3x5x7x7", "6x5x1x1", "3x6x7x7", NCHW + "window = {}"),
     # the gradients of a strided convolution: data (dilated), and weights
     convolution("2x8x9x8", "8x6x3x3", "2x6x18x16",

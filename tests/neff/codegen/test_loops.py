@@ -16,7 +16,11 @@ MAX = "applies stablehlo.maximum across dimensions"
 
 def _elementwise(shape: str, elem: str, op: str) -> str:
     t = f"tensor<{shape}{elem}>"
-    return f"(%a: {t}, %b: {t}) -> ({t}) {{\n  %r = stablehlo.{op} %a, %b : {t}\n  return %r : {t}\n}}\n"
+    return f"""(%a: {t}, %b: {t}) -> ({t}) {{
+  %r = stablehlo.{op} %a, %b : {t}
+  return %r : {t}
+}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -74,13 +78,16 @@ VIEWS = {
 }
 """,
     "pad all ways": """(%a: tensor<4x9xf32>, %p: tensor<f32>) -> (tensor<9x25xf32>) {
-  %r = stablehlo.pad %a, %p, low = [1, -1], high = [1, 2], interior = [1, 2] : (tensor<4x9xf32>, tensor<f32>) -> tensor<9x26xf32>
+  %r = stablehlo.pad %a, %p, low = [1, -1], high = [1, 2], interior = [1, 2]
+      : (tensor<4x9xf32>, tensor<f32>) -> tensor<9x26xf32>
   %s = stablehlo.slice %r [0:9:1, 0:25:1] : (tensor<9x26xf32>) -> tensor<9x25xf32>
   return %s : tensor<9x25xf32>
 }
 """,
-    "concatenate": """(%a: tensor<3x5xf32>, %b: tensor<3x20xf32>, %c: tensor<3x1xf32>) -> (tensor<3x26xf32>) {
-  %r = stablehlo.concatenate %a, %b, %c, dim = 1 : (tensor<3x5xf32>, tensor<3x20xf32>, tensor<3x1xf32>) -> tensor<3x26xf32>
+    "concatenate": """(%a: tensor<3x5xf32>, %b: tensor<3x20xf32>, %c: tensor<3x1xf32>)
+    -> (tensor<3x26xf32>) {
+  %r = stablehlo.concatenate %a, %b, %c, dim = 1
+      : (tensor<3x5xf32>, tensor<3x20xf32>, tensor<3x1xf32>) -> tensor<3x26xf32>
   return %r : tensor<3x26xf32>
 }
 """,
@@ -94,23 +101,32 @@ VIEWS = {
 }
 """,
     "embedding": """(%w: tensor<8x40xf32>, %i: tensor<2x3xi64>) -> (tensor<2x3x40xf32>) {
-  %r = "stablehlo.gather"(%w, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, slice_sizes = array<i64: 1, 40>}> : (tensor<8x40xf32>, tensor<2x3xi64>) -> tensor<2x3x40xf32>
+  %r = "stablehlo.gather"(%w, %i)
+      <{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [0],
+      start_index_map = [0], index_vector_dim = 2>, slice_sizes = array<i64: 1, 40>}>
+      : (tensor<8x40xf32>, tensor<2x3xi64>) -> tensor<2x3x40xf32>
   return %r : tensor<2x3x40xf32>
 }
 """,
     "gather along lanes": """(%w: tensor<8xf32>, %i: tensor<50x1xi32>) -> (tensor<50xf32>) {
-  %r = "stablehlo.gather"(%w, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}> : (tensor<8xf32>, tensor<50x1xi32>) -> tensor<50xf32>
+  %r = "stablehlo.gather"(%w, %i)
+      <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0],
+      start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}>
+      : (tensor<8xf32>, tensor<50x1xi32>) -> tensor<50xf32>
   return %r : tensor<50xf32>
 }
 """,
     "dynamic slice": """(%a: tensor<9x33xf32>, %i: tensor<i64>) -> (tensor<2x33xf32>) {
   %z = stablehlo.constant dense<0> : tensor<i64>
-  %r = stablehlo.dynamic_slice %a, %i, %z, sizes = [2, 33] : (tensor<9x33xf32>, tensor<i64>, tensor<i64>) -> tensor<2x33xf32>
+  %r = stablehlo.dynamic_slice %a, %i, %z, sizes = [2, 33]
+      : (tensor<9x33xf32>, tensor<i64>, tensor<i64>) -> tensor<2x33xf32>
   return %r : tensor<2x33xf32>
 }
 """,
-    "dynamic update slice": """(%a: tensor<9x33xf32>, %u: tensor<2x5xf32>, %i: tensor<i32>) -> (tensor<9x33xf32>) {
-  %r = stablehlo.dynamic_update_slice %a, %u, %i, %i : (tensor<9x33xf32>, tensor<2x5xf32>, tensor<i32>, tensor<i32>) -> tensor<9x33xf32>
+    "dynamic update slice": """(%a: tensor<9x33xf32>, %u: tensor<2x5xf32>, %i: tensor<i32>)
+    -> (tensor<9x33xf32>) {
+  %r = stablehlo.dynamic_update_slice %a, %u, %i, %i
+      : (tensor<9x33xf32>, tensor<2x5xf32>, tensor<i32>, tensor<i32>) -> tensor<9x33xf32>
   return %r : tensor<9x33xf32>
 }
 """,
@@ -230,7 +246,9 @@ ARGMAX = """(%x: tensor<5x37xf32>) -> (tensor<5xf32>, tensor<5xi64>) {
   %ni = stablehlo.constant dense<0xFF800000> : tensor<f32>
   %z = stablehlo.constant dense<0> : tensor<i64>
   %i = stablehlo.iota dim = 1 : tensor<5x37xi64>
-  %r:2 = stablehlo.reduce(%x init: %ni), (%i init: %z) across dimensions = [1] : (tensor<5x37xf32>, tensor<5x37xi64>, tensor<f32>, tensor<i64>) -> (tensor<5xf32>, tensor<5xi64>)
+  %r:2 = stablehlo.reduce(%x init: %ni), (%i init: %z) across dimensions = [1]
+      : (tensor<5x37xf32>, tensor<5x37xi64>, tensor<f32>, tensor<i64>)
+      -> (tensor<5xf32>, tensor<5xi64>)
    reducer(%a: tensor<f32>, %b: tensor<f32>) (%ia: tensor<i64>, %ib: tensor<i64>) {
     %g = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
     %e = stablehlo.compare EQ, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
@@ -253,7 +271,9 @@ def test_two_carried_values() -> None:
 def test_max_pool() -> None:
     check("""(%x: tensor<2x3x9x19xf32>) -> (tensor<2x3x5x10xf32>) {
   %ni = stablehlo.constant dense<0xFF800000> : tensor<f32>
-  %r = "stablehlo.reduce_window"(%x, %ni) <{padding = dense<[[0, 0], [0, 0], [1, 1], [1, 1]]> : tensor<4x2xi64>, window_dimensions = array<i64: 1, 1, 3, 3>, window_strides = array<i64: 1, 1, 2, 2>}> ({
+  %r = "stablehlo.reduce_window"(%x, %ni)
+      <{padding = dense<[[0, 0], [0, 0], [1, 1], [1, 1]]> : tensor<4x2xi64>,
+      window_dimensions = array<i64: 1, 1, 3, 3>, window_strides = array<i64: 1, 1, 2, 2>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
     %m = stablehlo.maximum %a, %b : tensor<f32>
     stablehlo.return %m : tensor<f32>
@@ -265,27 +285,40 @@ def test_max_pool() -> None:
 
 CONTRACTIONS = {
     "matmul": """(%a: tensor<7x33xf32>, %b: tensor<33x18xf32>) -> (tensor<7x18xf32>) {
-  %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<7x33xf32>, tensor<33x18xf32>) -> tensor<7x18xf32>
+  %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<7x33xf32>, tensor<33x18xf32>) -> tensor<7x18xf32>
   return %r : tensor<7x18xf32>
 }
 """,
-    "batched, transposed": """(%a: tensor<3x7x33xf32>, %b: tensor<3x18x33xf32>) -> (tensor<3x7x18xf32>) {
-  %r = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [2] : (tensor<3x7x33xf32>, tensor<3x18x33xf32>) -> tensor<3x7x18xf32>
+    "batched, transposed": """(%a: tensor<3x7x33xf32>, %b: tensor<3x18x33xf32>)
+    -> (tensor<3x7x18xf32>) {
+  %r = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+      : (tensor<3x7x33xf32>, tensor<3x18x33xf32>) -> tensor<3x7x18xf32>
   return %r : tensor<3x7x18xf32>
 }
 """,
     "integer": """(%a: tensor<7x33xi64>, %b: tensor<33x18xi64>) -> (tensor<7x18xi64>) {
-  %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<7x33xi64>, tensor<33x18xi64>) -> tensor<7x18xi64>
+  %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<7x33xi64>, tensor<33x18xi64>) -> tensor<7x18xi64>
   return %r : tensor<7x18xi64>
 }
 """,
-    "grouped convolution": """(%x: tensor<2x4x9x11xf32>, %w: tensor<6x2x3x3xf32>) -> (tensor<2x6x5x6xf32>) {
-  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {stride = [2, 2], pad = [[1, 1], [1, 1]], rhs_dilate = [1, 1]} {batch_group_count = 1 : i64, feature_group_count = 2 : i64} : (tensor<2x4x9x11xf32>, tensor<6x2x3x3xf32>) -> tensor<2x6x5x6xf32>
+    "grouped convolution": """(%x: tensor<2x4x9x11xf32>, %w: tensor<6x2x3x3xf32>)
+    -> (tensor<2x6x5x6xf32>) {
+  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+      window = {stride = [2, 2], pad = [[1, 1], [1, 1]],
+      rhs_dilate = [1, 1]} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
+      : (tensor<2x4x9x11xf32>, tensor<6x2x3x3xf32>) -> tensor<2x6x5x6xf32>
   return %r : tensor<2x6x5x6xf32>
 }
 """,
-    "dilated convolution": """(%x: tensor<1x3x9x11xf32>, %w: tensor<5x3x3x2xf32>) -> (tensor<1x5x17x19xf32>) {
-  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {stride = [1, 1], pad = [[2, 2], [0, 0]], lhs_dilate = [2, 2], rhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x3x9x11xf32>, tensor<5x3x3x2xf32>) -> tensor<1x5x17x19xf32>
+    "dilated convolution": """(%x: tensor<1x3x9x11xf32>, %w: tensor<5x3x3x2xf32>)
+    -> (tensor<1x5x17x19xf32>) {
+  %r = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+      window = {stride = [1, 1], pad = [[2, 2], [0, 0]],
+      lhs_dilate = [2, 2],
+      rhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+      : (tensor<1x3x9x11xf32>, tensor<5x3x3x2xf32>) -> tensor<1x5x17x19xf32>
   return %r : tensor<1x5x17x19xf32>
 }
 """,
