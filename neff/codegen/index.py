@@ -224,6 +224,7 @@ def _divide(index: Index, divisor: int) -> tuple[Index, Index]:
     r // d = 0 and r % d = r if 0 <= r < d; and for a common factor g of all terms of r and of d,
     with constant part c = g*k + s, 0 <= s < g:
     r // d = (r // g) // (d // g), r % d = g * ((r // g) % (d // g)) + s.
+    The same holds where r = g*a + s with an s that varies, but only within [0, g).
     """
     if divisor == 1:
         return index, ZERO
@@ -242,7 +243,20 @@ def _divide(index: Index, divisor: int) -> tuple[Index, Index]:
         inner = Index(rest.constant // common, tuple((a, c // common) for a, c in rest.terms))
         quotient, remainder = _divide(inner, divisor // common)
         return whole + quotient, remainder * common + rest.constant % common
+    for _, c in rest.terms:
+        step = gcd(divisor, c)
+        coarse, fine = _split(rest, step)
+        if fine.terms and fine.bounds[0] >= 0 and fine.bounds[1] < step:
+            quotient, remainder = _divide(coarse, divisor // step)
+            return whole + quotient, remainder * step + fine
     return whole + of(Quotient(rest, divisor)), of(Remainder(rest, divisor))
+
+
+def _split(index: Index, step: int) -> tuple[Index, Index]:
+    """(a, s) with index = step * a + s, all multiples of `step` in a."""
+    coarse = tuple((a, c // step) for a, c in index.terms if c % step == 0)
+    fine = tuple((a, c) for a, c in index.terms if c % step)
+    return Index(index.constant // step, coarse), Index(index.constant % step, fine)
 
 
 def _substitute_atom(atom: Atom, values: Mapping[Var, Index]) -> Index:
