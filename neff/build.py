@@ -59,7 +59,8 @@ def build(
     each kernel as soon as it is generated, and of the entry that calls them.
     """
     program = read_program(module)
-    with ObjectCompiler(len(os.sched_getaffinity(0))) as compiler:
+    # One more thread than cores: now and then each waits for the interpreter lock.
+    with ObjectCompiler(len(os.sched_getaffinity(0)) + 1) as compiler:
         kernels, plan = _generate(program, target, compiler, watch)
         image = link(compiler.objects(), [ENTRY])
     neff = Neff(
