@@ -4,7 +4,7 @@ import pytest
 
 from neuron_compile.errors import OptionError
 from neuron_compile.neff import target as target_module
-from neuron_compile.neff.target import detect, make, parse, read_flags
+from neuron_compile.neff.target import detect, make, parse, read_flags, read_vendor
 
 V3 = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])
 V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
@@ -12,8 +12,9 @@ V4 = V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 
 @pytest.fixture
 def host(monkeypatch):
-    def pretend(machine, flags):
+    def pretend(machine, flags, vendor="AuthenticAMD"):
         monkeypatch.setattr(target_module, "_host", lambda: (machine, frozenset(flags)))
+        monkeypatch.setattr(target_module, "_vendor", lambda: vendor)
 
     return pretend
 
@@ -34,6 +35,17 @@ def test_native_is_the_best_level_the_flags_allow(host, machine, flags, name):
     assert found.name == name
     assert parse(name) == found
     assert found.supports_on_host()
+
+
+def test_instructions_that_a_vendor_loses_by_are_not_used_unless_named(host):
+    host("x86_64", V4 | {"avx512_bf16"}, "GenuineIntel")
+    assert detect().name == "x86-64-v4"
+    assert detect("x86-64-v4+avx512_bf16").supports_on_host()
+
+
+def test_the_vendor_is_the_first_cores():
+    assert read_vendor("processor : 0\nvendor_id\t: GenuineIntel\nflags : a\n") == "GenuineIntel"
+    assert read_vendor("Features : asimd\n") == ""
 
 
 def test_a_cpu_below_every_level_is_refused(host):

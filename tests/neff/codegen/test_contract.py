@@ -11,6 +11,7 @@ from neuron_compile.neff.target import Target, detect, make
 from tests.neff.codegen.native import check
 
 TARGETS = [detect(), make("x86-64-v3")]
+PAIRS = make("x86-64-v4", ["avx512_bf16"])
 
 
 def dot(m: int, k: int, n: int, elem: str, form: str) -> str:
@@ -51,6 +52,13 @@ def test_every_dtype(elem: str, form: str, target: Target) -> None:
     tolerance = 0.2 if elem in ("bf16", "f16") else 1e-5
     check(dot(19, 34, 40, elem, form), "contract", target=target, tolerance=tolerance)
     check(dot(8, 33, 20, elem, form), "contract", target=target, tolerance=tolerance)
+
+
+@pytest.mark.skipif(not PAIRS.supports_on_host(), reason="this CPU has no product of pairs")
+@pytest.mark.parametrize("form", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("size", [(19, 34, 40), (8, 33, 20), (70, 200, 120)])
+def test_products_of_bfloat16_pairs(size: tuple[int, int, int], form: str) -> None:
+    check(dot(*size, "bf16", form), "contract", target=PAIRS, tolerance=0.2)
 
 
 def test_small_products_are_pulled() -> None:
