@@ -28,7 +28,8 @@ def attention_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
     dots = [n for n in group.nodes() if n.op in CONTRACTIONS]
     plan = plan_attention(dots[0], dots[1], roots, leaves) if len(dots) == 2 else None
     if plan is not None:
-        return [AttentionKernel(plan, leaves, name, target).kernel()]
+        free_slot = first + len(group.outputs)
+        return [AttentionKernel(plan, leaves, free_slot, name, target).kernel()]
     return _separately(dots, roots, leaves, name, target)
 
 

@@ -8,7 +8,7 @@ on it, and multiplies the strip with the values. Only the strip exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from neuron_compile.neff.codegen import domain
@@ -29,6 +29,7 @@ from neuron_compile.neff.codegen.tile_product import UNROLL, TileProduct
 from neuron_compile.neff.codegen.views import Indices, Source
 from neuron_compile.neff.target import Target
 
+STACK_BYTES = 1 << 20  # of packed keys and values; more of them lie in the arena, task by task
 STRIP_ROWS = 6  # query rows at a time: their scores stay in the first-level cache
 
 
@@ -48,6 +49,10 @@ class _Packed:
         return -(-self.columns // self.width)
 
     @property
+    def elements(self) -> int:
+        return self.depth * self.padded
+
+    @property
     def padded(self) -> int:
         """Columns of a strip, those that only fill the last panel included."""
         return self.panels * self.width
@@ -57,8 +62,14 @@ class AttentionKernel:
     """Writes the fused kernel."""
 
     def __init__(
-        self, plan: AttentionPlan, leaves: Mapping[Node, int], name: str, target: Target
+        self,
+        plan: AttentionPlan,
+        leaves: Mapping[Node, int],
+        free_slot: int,
+        name: str,
+        target: Target,
     ) -> None:
+        """`free_slot`: the number that scratch memory has in the kernel's table of pointers."""
         self.plan, self.name, self.target = plan, name, target
         self.lanes = target.vector_bytes // 4
         self.e = Emitter(self.lanes, frozenset((target.isa, *target.features)))
@@ -68,20 +79,32 @@ class AttentionKernel:
         everything = (*plan.fused, *((r, None) for r in plan.rows))
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in everything}
         self.strip = STRIP_ROWS if target.vector_bytes == 64 else 4
+        self.packed_elements = sum(
+            c.k * prod(self._panels(c)) * self.lanes for c in (plan.scores, plan.product)
+        )
+        self.scratch: Val | None = None
+        if 4 * self.packed_elements > STACK_BYTES:
+            self.scratch = self.e.pointer_argument("%ptrs", free_slot)
         self.keys = self._packed(plan.scores)
         self.values = self._packed(plan.product)
 
-    def _packed(self, c: Contraction) -> _Packed:
-        """B of a product in as few panels as registers allow, none wider than it must be."""
+    def _panels(self, c: Contraction) -> tuple[int, int]:
+        """How many panels of B, as few as registers allow, and vectors in each."""
         most = 4 if self.target.vector_bytes == 64 else 2
         wanted = -(-c.n // self.lanes)
         panels = -(-wanted // most)
-        vectors = -(-wanted // panels)
+        return panels, -(-wanted // panels)
+
+    def _packed(self, c: Contraction) -> _Packed:
+        panels, vectors = self._panels(c)
         width = vectors * self.lanes
+        memory = self.scratch
+        if memory is None:
+            memory = self.e.local("f32", c.k * panels * width)
         return _Packed(
             Packer(self.v, c, PanelLayout(width, self.lanes, "f32", False), Tensor((), "f32", ())),
             TileProduct(self.v, "f32", self.lanes, vectors),
-            self.e.local("f32", c.k * panels * width),
+            memory,
             c.n,
             c.k,
             width,
@@ -106,6 +129,11 @@ class AttentionKernel:
         def body(t: Val, _: tuple[Val, ...]) -> list[Val]:
             task = domain.variable(tasks)
             self.v.values[task] = t
+            if self.scratch is not None:
+                own = e.gep(self.scratch, e.mul(t, e.index(self.packed_elements)), "f32")
+                self.keys = replace(self.keys, memory=own)
+                behind = e.gep(own, self.keys.elements, "f32")
+                self.values = replace(self.values, memory=behind)
             *batch, chunk = unravel(of(task), (*product.batch, chunks))
             fixed = tuple(self._held(i, n) for i, n in zip(batch, product.batch, strict=True))
             self._pack(self.keys, fixed)
@@ -116,7 +144,8 @@ class AttentionKernel:
         e.loop(Val("%begin", "i64", 0, 0, 0), Val("%end", "i64", 0, 0, 0), 1, body)
         text = e.function(self.name, self.target.llvm_attributes())
         work = prod(product.batch) * product.m * product.k * (scores.k + product.n) / 60.0
-        return Kernel(self.name, text, tasks, work, (), tuple(sorted(e.externals)))
+        scratch = () if self.scratch is None else (4 * tasks * self.packed_elements,)
+        return Kernel(self.name, text, tasks, work, scratch, tuple(sorted(e.externals)))
 
     def _rows_in_memory(self) -> tuple[Rows, ...]:
         """Those of queries, keys and values that lie there as they are read."""

@@ -22,7 +22,7 @@ from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.softmax import is_share
 from neuron_compile.neff.codegen.views import Indices
 
-PACKED_BYTES = 1 << 20  # of keys and values on the thread's stack; longer ones are not fused
+MOST_KEYS = 1 << 14  # of which a strip of scores and one of weights fit on a thread's stack
 LEAST_ROWS = 4
 
 
@@ -49,15 +49,14 @@ def plan_attention(
     first: Node, second: Node, roots: Sequence[Root], leaves: Mapping[Node, int]
 ) -> AttentionPlan | None:
     product = contraction_of(second)
-    if product.m < LEAST_ROWS or product.n < 4 or product.k < 4 or len(product.reduced) != 1:
+    if product.m < LEAST_ROWS or product.n < 4 or len(product.reduced) != 1:
+        return None
+    if not 4 <= product.k <= MOST_KEYS:
         return None
     if compute_elem(second.tensor) != "f32" or compute_elem(first.tensor) != "f32":
         return None
     scores = _scores(first, product, leaves)
     if scores is None:
-        return None
-    packed = 4 * product.k * (product.n + 64 + scores.k)
-    if packed > PACKED_BYTES:
         return None
     inverses = [(r, invert(r.node, second, leaves.__contains__)) for r in roots]
     fused = tuple((r, i) for r, i in inverses if i is not None)

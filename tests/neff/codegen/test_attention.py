@@ -100,6 +100,20 @@ def test_few_rows_are_not_fused(size: tuple[int, int, int, int]) -> None:
 @pytest.mark.parametrize("size", [(2, 203, 203, 16), (1, 70, 131, 20), (4, 9, 64, 33)])
 def test_limits_of_all_kinds(size: tuple[int, int, int, int], offset: int, target: Target) -> None:
     """Rows that end within the first, some later or no panel of keys, and rows without any key."""
+    agree_with_numpy(size, offset, target)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("offset", [0, 1000, 3000])
+@pytest.mark.parametrize("size", [(2, 29, 1501, 96), (1, 130, 1030, 130)])
+def test_keys_too_long_for_the_stack(
+    size: tuple[int, int, int, int], offset: int, target: Target
+) -> None:
+    agree_with_numpy(size, offset, target)
+
+
+def agree_with_numpy(size: tuple[int, int, int, int], offset: int, target: Target) -> None:
+    """The interpreter is slow."""
     text = attention(*size, causal=True, offset=offset)
     q, k, v = oracle.random_inputs(oracle.parse(plain(text)), 0)
     (got,) = run(outlined(text, "attention"), [q, k, v], target)
