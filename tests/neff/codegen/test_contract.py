@@ -56,7 +56,7 @@ def test_every_dtype(elem: str, form: str, target: Target) -> None:
 
 @pytest.mark.skipif(not PAIRS.supports_on_host(), reason="this CPU has no product of pairs")
 @pytest.mark.parametrize("form", ["nn", "nt", "tn"])
-@pytest.mark.parametrize("size", [(19, 34, 40), (8, 33, 20), (70, 200, 120)])
+@pytest.mark.parametrize("size", [(19, 34, 40), (8, 33, 20)])
 def test_products_of_bfloat16_pairs(size: tuple[int, int, int], form: str) -> None:
     check(dot(*size, "bf16", form), "contract", target=PAIRS, tolerance=0.2)
 

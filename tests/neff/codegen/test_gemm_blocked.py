@@ -13,6 +13,7 @@ from tests.neff.codegen.native import outlined, run
 from tests.neff.codegen.test_contract import dot
 
 TARGETS = [detect(), make("x86-64-v3")]
+PAIRS = make("x86-64-v4", ["avx512_bf16"])
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
@@ -37,3 +38,38 @@ def test_every_division_into_blocks(size: tuple[int, int, int], form: str, targe
     ]
     (result,) = run(outlined(dot(m, k, n, "f32", form), "contract"), operands, target)
     np.testing.assert_array_equal(result, a @ b)
+
+
+@pytest.mark.skipif(not PAIRS.supports_on_host(), reason="this CPU has no product of pairs")
+@pytest.mark.parametrize("form", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("size", [(70, 200, 120), (40, 1100, 500)])
+def test_large_products_of_bfloat16_pairs(size: tuple[int, int, int], form: str) -> None:
+    _check_bfloat16(size, form, PAIRS)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("form", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("size", [(70, 200, 120), (40, 1100, 500)])
+def test_large_products_of_bfloat16(size: tuple[int, int, int], form: str, target: Target) -> None:
+    _check_bfloat16(size, form, target)
+
+
+def _check_bfloat16(size: tuple[int, int, int], form: str, target: Target) -> None:
+    """Mostly zeros, so that every sum is an integer that bfloat16 can hold."""
+    m, k, n = size
+    random = np.random.default_rng(0)
+    a = random.integers(-1, 2, (m, k)).astype(np.float32)
+    b = random.integers(-1, 2, (k, n)).astype(np.float32) * (random.random((k, n)) < 0.3)
+    want = a @ b
+    assert np.abs(want).max() <= 256
+    operands = [
+        _bits(np.ascontiguousarray(a if form[0] == "n" else a.T)),
+        _bits(np.ascontiguousarray(b if form[1] == "n" else b.T)),
+    ]
+    (result,) = run(outlined(dot(m, k, n, "bf16", form), "contract"), operands, target)
+    np.testing.assert_array_equal(result, _bits(want))
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """bfloat16 as the upper half of float32, for values that it holds exactly."""
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
