@@ -42,7 +42,7 @@ _EXTRA_FEATURES = {
 }
 
 # What a vendor's processors have and lose by. Of Intel's products of bfloat16 pairs one starts
-# every other cycle: 256x768x3072 ran at 75 GFLOP/s with them, at 100 by widening to float32. AMD gains.
+# every other cycle: 256x768x3072 ran at 75 GFLOP/s with them, at 100 by widening to float32.
 _SLOW_FEATURES = {"GenuineIntel": frozenset({"avx512_bf16"})}
 
 # A function's `target-cpu` alone changes nothing: LLVM still adds the features of the JIT's host.
