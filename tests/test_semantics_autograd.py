@@ -64,6 +64,24 @@ def test_training_steps_follow_eager() -> None:
     assert losses[1][-1] != losses[1][0]
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam"])
+def test_compiled_optimizer_follows_eager(name: str) -> None:
+    trained = []
+    for compile_it in (False, True):
+        module = model()
+        settings = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
+        optimizer = getattr(torch.optim, name)(
+            module.parameters(), lr=0.01, weight_decay=0.1, **settings
+        )
+        step = torch.compile(optimizer.step, backend="neuron") if compile_it else optimizer.step
+        for number in range(3):
+            optimizer.zero_grad()
+            module(torch.full((3, 4), float(number + 1))).square().mean().backward()
+            step()
+        trained.append(list(module.parameters()))
+    torch.testing.assert_close(trained[1], trained[0], rtol=1e-4, atol=1e-5)
+
+
 def test_retain_grad_and_hooks_added_after_compile() -> None:  # T101
     def run(call, module):
         x = torch.ones(5, 4, requires_grad=True)

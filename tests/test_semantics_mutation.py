@@ -374,3 +374,34 @@ def test_custom_operator_whose_result_aliases_its_input() -> None:  # T018
 
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="same"):
         torch.compile(lambda x: same(x) + 1, backend="neuron")(torch.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_in_place_sums_with_a_factor(dtype: torch.dtype) -> None:
+    """Dynamo makes one operator of its own of them, `prims.fma`."""
+
+    def f(x, y, z):
+        x.addcmul_(y, z, value=2)
+        y[1].addcmul_(x[0], z[2], value=-3)
+        if dtype.is_floating_point:
+            x.addcdiv_(y, z, value=-0.5)
+        y.add_(z, alpha=torch.tensor(3, dtype=dtype))
+
+    def make():
+        return [torch.arange(1, 13).reshape(3, 4).to(dtype) * k for k in (1, 2, 3)]
+
+    assert_same_effect(f, make)
+
+
+def test_an_in_place_sum_with_a_factor_has_gradients() -> None:
+    def f(x, y, z, factor):
+        return x.clone().addcmul_(y, z, value=2).add_(y, alpha=factor).addcdiv_(y, z, value=0.5)
+
+    def gradients(call):
+        torch.manual_seed(0)
+        leaves = [torch.randn(3, 1), torch.randn(3, 4).abs() + 1, torch.randn(4).abs() + 1]
+        leaves = [leaf.requires_grad_() for leaf in (leaves[0].expand(3, 4).clone(), *leaves[1:])]
+        call(*leaves, torch.tensor(0.25)).square().sum().backward()
+        return [leaf.grad for leaf in leaves]
+
+    torch.testing.assert_close(gradients(torch.compile(f, backend="neuron")), gradients(f))

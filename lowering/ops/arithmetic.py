@@ -14,7 +14,7 @@ from torch_mlir import ir
 from neuron_compile.lowering import semantics as sem
 from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.builder_core import Scalar, is_integer
-from neuron_compile.lowering.registry import emits
+from neuron_compile.lowering.registry import emits, emits_named
 from neuron_compile.lowering.semantics import Operand
 
 aten = torch.ops.aten
@@ -228,6 +228,16 @@ def addcdiv(b: Builder, x: Value, y: Value, z: Value, *, value: Scalar = 1) -> V
     def combine(x: Value, y: Value, z: Value) -> Value:
         scaled = y if value == 1 else b.multiply(b.full_like(y, value), y)
         return b.add(x, b.divide(scaled, z))
+
+    return sem.elementwise(b, combine, x, y, z, compute=sem.math_dtype(b.result_dtype()))
+
+
+@emits_named("prims::fma")  # What Dynamo makes of addcmul_, addcdiv_ and add_ with a factor.
+def multiply_add(b: Builder, x: Operand, y: Operand, z: Operand) -> Value:
+    """x * y + z; at least x and z are tensors."""
+
+    def combine(x: Value, y: Value, z: Value) -> Value:
+        return b.add(b.multiply(x, y), z)
 
     return sem.elementwise(b, combine, x, y, z, compute=sem.math_dtype(b.result_dtype()))
 
