@@ -14,12 +14,14 @@ from typing import Any
 from torch._decomp import core_aten_decompositions
 from torch._ops import OperatorBase
 
+from neuron_compile.lowering.foreach import foreach_decompositions
 from neuron_compile.lowering.kept_whole import KEPT_WHOLE
 
 
 @functools.cache
 def _table() -> dict[OperatorBase, Callable[..., Any]]:
-    return {op: fn for op, fn in core_aten_decompositions().items() if str(op) not in KEPT_WHOLE}
+    core = core_aten_decompositions().items()
+    return {op: fn for op, fn in core if str(op) not in KEPT_WHOLE} | foreach_decompositions()
 
 
 def decomposition_table() -> dict[OperatorBase, Callable[..., Any]]:

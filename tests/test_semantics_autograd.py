@@ -64,14 +64,15 @@ def test_training_steps_follow_eager() -> None:
     assert losses[1][-1] != losses[1][0]
 
 
+@pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam"])
-def test_compiled_optimizer_follows_eager(name: str) -> None:
+def test_compiled_optimizer_follows_eager(name: str, foreach: bool) -> None:
     trained = []
     for compile_it in (False, True):
         module = model()
         settings = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
         optimizer = getattr(torch.optim, name)(
-            module.parameters(), lr=0.01, weight_decay=0.1, **settings
+            module.parameters(), lr=0.01, weight_decay=0.1, foreach=foreach, **settings
         )
         step = torch.compile(optimizer.step, backend="neuron") if compile_it else optimizer.step
         for number in range(3):
