@@ -393,12 +393,15 @@ class GemmKernel:
             place = inner * self.width + part + of(variable)
             span = 1 << 40  # the sums of this tile are in range
             total = v.load_offset(self.sums, place, self.elem, span, None, constant=False)
-        at = c.at(batch, row, first + part + of(variable))
+        # Where results go is found for a column that exists: past the last one only `active` is false.
+        column = domain.variable(max(c.n, 2))
+        actual = {column: first + part + of(variable)}
+        at = c.at(batch, row, of(column))
         with v.vector(Lane(variable, self.lanes, active)):
             v.forget()
             v.fixed[c.node] = total
             for root, inverse in self.roots:
-                where = inverse.root_at(at)
+                where = tuple(i.substitute(actual) for i in inverse.root_at(at))
                 value = narrow(self.e, v.value(root.node, where), root.output)
                 offset = linear(where, root.output.strides)
                 v.store(value, self.results[root.number], offset, value.elem)
