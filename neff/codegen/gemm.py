@@ -393,7 +393,7 @@ class GemmKernel:
             place = inner * self.width + part + of(variable)
             span = 1 << 40  # the sums of this tile are in range
             total = v.load_offset(self.sums, place, self.elem, span, None, constant=False)
-        # Where results go is found for a column that exists: past the last one only `active` is false.
+        # Results' places are found for a column that exists: past the last one no lane is active.
         column = domain.variable(max(c.n, 2))
         actual = {column: first + part + of(variable)}
         at = c.at(batch, row, of(column))
