@@ -8,54 +8,28 @@ on it, and multiplies the strip with the values. Only the strip exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
+from neuron_compile.neff.codegen.attention_operand import Operand, panels_of
 from neuron_compile.neff.codegen.attention_plan import AttentionPlan
 from neuron_compile.neff.codegen.attention_prefetch import Rows, prefetch, rows_in_memory
-from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
+from neuron_compile.neff.codegen.contraction import contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane, RowBuffer
 from neuron_compile.neff.codegen.index import Index, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
-from neuron_compile.neff.codegen.packing import Packer, PanelLayout
-from neuron_compile.neff.codegen.program import Node, Tensor
+from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.rows import plan_rows
-from neuron_compile.neff.codegen.tile_product import UNROLL, TileProduct
+from neuron_compile.neff.codegen.tile_product import UNROLL
 from neuron_compile.neff.codegen.views import Indices, Source
 from neuron_compile.neff.target import Target
 
 STACK_BYTES = 1 << 20  # of packed keys and values; more of them lie in the arena, task by task
 STRIP_ROWS = 6  # query rows at a time: their scores stay in the first-level cache
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """Keys or values: panels of `depth` x `width` floats in local memory, `columns` in all."""
-
-    packer: Packer
-    tile: TileProduct
-    memory: Val
-    columns: int
-    depth: int
-    width: int
-
-    @property
-    def panels(self) -> int:
-        return -(-self.columns // self.width)
-
-    @property
-    def elements(self) -> int:
-        return self.depth * self.padded
-
-    @property
-    def padded(self) -> int:
-        """Columns of a strip, those that only fill the last panel included."""
-        return self.panels * self.width
 
 
 class AttentionKernel:
@@ -79,44 +53,28 @@ class AttentionKernel:
         everything = (*plan.fused, *((r, None) for r in plan.rows))
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in everything}
         self.strip = STRIP_ROWS if target.vector_bytes == 64 else 4
-        self.packed_elements = sum(
-            c.k * prod(self._panels(c)) * self.lanes for c in (plan.scores, plan.product)
-        )
+        self.packed_keys = panels_of(plan.scores, target)
+        self.packed_values = panels_of(plan.product, target)
+        self.packed_elements = self.packed_keys.elements + self.packed_values.elements
         self.scratch: Val | None = None
         if 4 * self.packed_elements > STACK_BYTES:
             self.scratch = self.e.pointer_argument("%ptrs", free_slot)
-        self.keys = self._packed(plan.scores)
-        self.values = self._packed(plan.product)
+        else:
+            self._put_operands_at(self.e.local("f32", self.packed_elements))
 
-    def _panels(self, c: Contraction) -> tuple[int, int]:
-        """How many panels of B, as few as registers allow, and vectors in each."""
-        most = 4 if self.target.vector_bytes == 64 else 2
-        wanted = -(-c.n // self.lanes)
-        panels = -(-wanted // most)
-        return panels, -(-wanted // panels)
-
-    def _packed(self, c: Contraction) -> _Packed:
-        panels, vectors = self._panels(c)
-        width = vectors * self.lanes
-        memory = self.scratch
-        if memory is None:
-            memory = self.e.local("f32", c.k * panels * width)
-        return _Packed(
-            Packer(self.v, c, PanelLayout(width, self.lanes, "f32", False), Tensor((), "f32", ())),
-            TileProduct(self.v, "f32", self.lanes, vectors),
-            memory,
-            c.n,
-            c.k,
-            width,
-        )
+    def _put_operands_at(self, memory: Val) -> None:
+        keys, plan = self.packed_keys, self.plan
+        behind = self.e.gep(memory, keys.elements, "f32")
+        self.keys = Operand(self.v, plan.scores, keys, memory)
+        self.values = Operand(self.v, plan.product, self.packed_values, behind)
 
     def kernel(self) -> Kernel:
         e, plan = self.e, self.plan
         scores, product = plan.scores, plan.product
         self.queries = e.local("f32", self.strip * scores.k)
-        self.scores = e.local("f32", self.strip * self.keys.padded)
-        self.weights = e.local("f32", self.strip * self.keys.padded)
-        self.sums = e.local("f32", self.strip * self.values.padded)
+        self.scores = e.local("f32", self.strip * self.packed_keys.padded)
+        self.weights = e.local("f32", self.strip * self.packed_keys.padded)
+        self.sums = e.local("f32", self.strip * self.packed_values.padded)
         self.divisors = e.local("f32", self.strip)
         roots = [plan.weights, *(r.node for r in plan.rows)]
         roots += [plan.divisor] if plan.divisor is not None else []
@@ -130,14 +88,12 @@ class AttentionKernel:
             task = domain.variable(tasks)
             self.v.values[task] = t
             if self.scratch is not None:
-                own = e.gep(self.scratch, e.mul(t, e.index(self.packed_elements)), "f32")
-                self.keys = replace(self.keys, memory=own)
-                behind = e.gep(own, self.keys.elements, "f32")
-                self.values = replace(self.values, memory=behind)
+                own = e.mul(t, e.index(self.packed_elements))
+                self._put_operands_at(e.gep(self.scratch, own, "f32"))
             *batch, chunk = unravel(of(task), (*product.batch, chunks))
             fixed = tuple(self._held(i, n) for i, n in zip(batch, product.batch, strict=True))
-            self._pack(self.keys, fixed)
-            self._pack(self.values, fixed)
+            self.keys.pack(fixed)
+            self.values.pack(fixed)
             self._strips(of(task), fixed, chunk, chunks)
             return []
 
@@ -178,28 +134,6 @@ class AttentionKernel:
         held = domain.variable(extent)
         self.v.values[held] = self.v.scalar(index)
         return of(held)
-
-    def _pack(self, packed: _Packed, batch: Indices) -> None:
-        """All panels of one operand, one after the other."""
-        e, width = self.e, packed.width
-        size = packed.depth * width
-        whole = packed.columns // width
-
-        def body(i: Val, _: tuple[Val, ...]) -> list[Val]:
-            panel = domain.variable(whole)
-            self.v.values[panel] = i
-            target = e.gep(packed.memory, e.mul(i, e.index(size)), "f32")
-            packed.packer.pack(target, batch, of(panel) * width, width, None)
-            return []
-
-        if whole == 1:  # no variable: the column is known to lie below the width
-            packed.packer.pack(packed.memory, batch, Index(0), width, None)
-        elif whole:
-            e.loop(e.index(0), e.index(whole), 1, body)
-        if packed.columns % width:
-            target = e.gep(packed.memory, whole * size, "f32")
-            left = e.index(packed.columns % width)
-            packed.packer.pack(target, batch, Index(whole * width), width, left)
 
     def _next_batch(self, task: Index) -> Indices:
         """The batch entry of the task after this one, or the last."""
@@ -293,7 +227,7 @@ class AttentionKernel:
         return e.binary(
             "arith.minsi",
             e.binary("arith.maxsi", last, e.index(1)),
-            e.index(self.keys.columns),
+            e.index(self.plan.product.k),
         )
 
     def _rounded_up(self, count: Val, step: int) -> Val:
@@ -320,49 +254,11 @@ class AttentionKernel:
         self._each_row(row, rows, one)
 
     def _compute_scores(self, rows: int, needed: Val | None) -> None:
-        e, keys = self.e, self.keys
-        panels = e.index(keys.panels)
+        e, keys, depth = self.e, self.packed_keys, self.plan.scores.k
+        panels = e.index(keys.count)
         if needed is not None:
             panels = self._rounded_up(needed, keys.width)
-        self._multiply(keys, panels, rows, keys.depth, self.queries, self.scores)
-
-    def _multiply(
-        self,
-        b: _Packed,
-        panels: Val,
-        rows: int,
-        count: int | Val,
-        strip: Val,
-        to: Val,
-    ) -> None:
-        """A strip of `depth` columns times the first `panels` of B, summed over `count` of them."""
-        e = self.e
-        most = b.depth // UNROLL * UNROLL
-        columns = b.depth if b is self.keys else self.keys.padded
-        a = self._element_of(strip, columns)
-
-        def body(p: Val, _: tuple[Val, ...]) -> list[Val]:
-            panel = e.gep(b.memory, e.mul(p, e.index(b.depth * b.width)), "f32")
-            sums = b.tile.sums(rows, count, a, panel, b.width, last=range(most, b.depth))
-            target = e.gep(to, e.mul(p, e.index(b.width)), "f32")
-            for i, total in enumerate(sums):
-                r, j = divmod(i, b.tile.vectors)
-                e.store(total, e.gep(target, r * b.padded + j * self.lanes, "f32"))
-            return []
-
-        e.loop(e.index(0), panels, 1, body)
-
-    def _element_of(self, strip: Val, columns: int) -> Callable[[int, Index], Val]:
-        """`a(row, column)`: one element of a strip in local memory, in all lanes."""
-        e, v = self.e, self.v
-
-        def a(r: int, position: Index) -> Val:
-            moving = Index(0, position.terms)
-            base = e.gep(strip, v.scalar(moving), "f32") if moving.terms else strip
-            offset = position.constant + r * columns
-            return e.splat(e.load(e.gep(base, offset, "f32"), "f32", constant=False), self.lanes)
-
-        return a
+        self.keys.multiply(panels, rows, depth, self.queries, depth, self.scores)
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -407,7 +303,7 @@ class AttentionKernel:
         """Tell the evaluator what is known of a row: its scores, and reductions `done` of it."""
         e, v, plan = self.e, self.v, self.plan
         v.buffers.clear()
-        strip_row = e.gep(self.scores, v.scalar(inner * self.keys.padded), "f32")
+        strip_row = e.gep(self.scores, v.scalar(inner * self.packed_keys.padded), "f32")
         where = plan.scores.at(batch, row, Index(0))
         v.buffers[plan.scores.node] = RowBuffer(strip_row, where, (self._key_dimension(),), (1,))
         v.keep_in(plan.weights, self._weights_of(inner))
@@ -427,7 +323,7 @@ class AttentionKernel:
         return self.row_values[reduction]
 
     def _weights_of(self, inner: Index) -> Val:
-        return self.e.gep(self.weights, self.v.scalar(inner * self.keys.padded), "f32")
+        return self.e.gep(self.weights, self.v.scalar(inner * self.packed_keys.padded), "f32")
 
     def _reductions(self, batch: Indices, row: Index) -> list[tuple[Node, ...]]:
         """Reductions of a row's scores to floats, those of one loop together, in order."""
@@ -518,8 +414,8 @@ class AttentionKernel:
         if needed is not None:
             steps = e.mul(self._rounded_up(needed, UNROLL), e.index(UNROLL))
             count = e.binary("arith.minsi", steps, e.index(k // UNROLL * UNROLL))
-        panels = e.index(self.values.panels)
-        self._multiply(self.values, panels, rows, count, self.weights, self.sums)
+        panels, columns = e.index(self.packed_values.count), self.packed_keys.padded
+        self.values.multiply(panels, rows, count, self.weights, columns, self.sums)
 
     def _epilogue(self, batch: Indices, row: Index, inner: Index) -> None:
         """Every result that is a function of the second product, of one row."""
@@ -546,8 +442,8 @@ class AttentionKernel:
         v, product = self.v, self.plan.product
         variable = v.fresh_var(self.lanes, is_lane=True)
         with v.vector(Lane(variable, self.lanes)):
-            span = self.strip * self.values.padded
-            place = inner * self.values.padded + part + of(variable)
+            span = self.strip * self.packed_values.padded
+            place = inner * self.packed_values.padded + part + of(variable)
             total = v.load_offset(self.sums, place, "f32", span, None, constant=False)
         if divisor is not None:
             total = self.e.mul(total, divisor) if self.plan.shares else self.e.div(total, divisor)
