@@ -13,12 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from neuron_compile.errors import CodegenError
+
 FLOAT_BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16}
 INT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 
 # `contract` lets a multiply and an add become one fused operation; it keeps NaN, inf and signed
 # zero.
 CONTRACT = "fastmath<contract>"
+# Of buffers on the stack of one thread: glibc gives threads 2 MiB where the limit is unlimited.
+STACK_BYTES = 7 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,7 +627,12 @@ class Emitter:
     # -- result ----------------------------------------------------------------------------------
 
     def function(self, name: str, attributes: str) -> str:
-        """The kernel's text: `llvm.func internal @name(%ptrs, %begin, %end)`."""
+        """The kernel's text: `llvm.func internal @name(%ptrs, %begin, %end)`.
+
+        Raises CodegenError if its buffers could overflow a thread's stack.
+        """
+        if self.locals_bytes > STACK_BYTES:
+            raise CodegenError(f"{name} keeps {self.locals_bytes} bytes on the stack")
         body = "\n".join((*self._constant_lines, *self._scopes[0].lines))
         return (
             f"llvm.func internal @{name}(%ptrs: !llvm.ptr {{llvm.noalias, llvm.readonly}},"
