@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
+from neuron_compile.neff.codegen.dot_rows import DotRows
+from neuron_compile.neff.codegen.dot_rows import pays as few_rows_pay
 from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.emitter import bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
@@ -71,9 +73,17 @@ def product_kernels(
     Falls back to pulling where the product is too small for panels.
     """
     roots = [r for r in roots if r.output.size]
-    if not _pays(contraction_of(node)):
+    choices = _choices(node)
+    if not _pays(choices[0]) and not any(few_rows_pay(c, leaves, target) for c in choices):
         return kernels_of(roots, leaves, name, target)
     return _Contract(node, roots, leaves, scratch, name, target).kernels()
+
+
+def _choices(node: Node) -> list[Contraction]:
+    """The product with each operand as A, where both can be."""
+    if node.op != "stablehlo.dot_general":
+        return [contraction_of(node)]
+    return [contraction_of(node), contraction_of(node, swap=True)]
 
 
 def _pays(c: Contraction) -> bool:
@@ -108,8 +118,13 @@ class _Contract:
             assert itself is not None, "a tensor is its own inverse"
             fused.append((root, itself))
             stored[self.node] = root.number
+        last = kernels_of(after, stored, f"{self.name}_after", self.target)
+        few = next((c for c in _choices(self.node) if self._has_few_rows(c)), None)
+        if few is not None:
+            before, c = self._with_rows_in_place(few)
+            dots = DotRows(c, fused, self.leaves, self.name, self.target)
+            return [*before, dots.kernel(), *last]
         c = self._roles(fused)
-        before: list[Kernel] = []
         if blocking_pays(c):
             blocked = BlockedGemm(
                 c,
@@ -119,14 +134,19 @@ class _Contract:
                 self.target,
                 reads_a=rows_are_spread(c, self.leaves, self.target),
             )
-            return [blocked.kernel(), *kernels_of(after, stored, f"{self.name}_after", self.target)]
+            return [blocked.kernel(), *last]
+        before = []
         if not reads_in_place(c, self.leaves, self.target):
             before, c = self._copy_a(c)
-        return [
-            *before,
-            *self._product(c, fused),
-            *kernels_of(after, stored, f"{self.name}_after", self.target),
-        ]
+        return [*before, *self._product(c, fused), *last]
+
+    def _has_few_rows(self, c: Contraction) -> bool:
+        return few_rows_pay(c, self.leaves, self.target)
+
+    def _with_rows_in_place(self, c: Contraction) -> tuple[list[Kernel], Contraction]:
+        """A with k contiguous: as it is, or after copying its few rows."""
+        place = _place_of_a(c, self.leaves, self.target)
+        return ([], c) if place is not None and place[0] == 1 else self._copy_a(c)
 
     def _product(self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]) -> list[Kernel]:
         """The product itself, after packing B where that is a kernel of its own."""
@@ -152,10 +172,7 @@ class _Contract:
 
     def _roles(self, fused: Sequence[tuple[Root, Inverse]]) -> Contraction:
         """Which operand is A: by the product's time, scattered stores, and copies of A."""
-        choices = [contraction_of(self.node)]
-        if self.node.op == "stablehlo.dot_general":
-            choices.append(contraction_of(self.node, swap=True))
-        return min(choices, key=lambda c: self._time(c, fused))
+        return min(_choices(self.node), key=lambda c: self._time(c, fused))
 
     def _time(self, c: Contraction, fused: Sequence[tuple[Root, Inverse]]) -> float:
         """Estimated cycles for one batch entry."""

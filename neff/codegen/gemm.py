@@ -113,13 +113,15 @@ class GemmKernel:
         leaves: Mapping[Node, int],
         name: str,
         target: Target,
+        *,
+        tile: Shape | None = None,
     ) -> None:
         self.c, self.roots, self.leaves, self.name, self.target = c, roots, leaves, name, target
         self.computed = compute_tensor(c)
         self.elem = self.computed.signless
         self.lanes = vector_lanes(c, target)
         self.paired = is_paired(c, target)
-        self.tile = tile_shape(c, target)
+        self.tile = tile or tile_shape(c, target)
         self.width = self.tile.vectors * self.lanes
         self.e = Emitter(self.lanes, frozenset((target.isa, *target.features)))
         self.v = Evaluator(

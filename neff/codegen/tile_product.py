@@ -80,7 +80,7 @@ class TileProduct:
                 element = a(r, position)
                 for j, b in enumerate(columns):
                     i = r * self.vectors + j
-                    sums[i] = self._multiply_add(element, b, sums[i])
+                    sums[i] = self.multiply_add(element, b, sums[i])
         return sums
 
     def _panel_row(self, panel: Val, width: int, position: Index) -> list[Val]:
@@ -102,7 +102,8 @@ class TileProduct:
             for j in range(self.vectors)
         ]
 
-    def _multiply_add(self, a: Val, b: Val, total: Val) -> Val:
+    def multiply_add(self, a: Val, b: Val, total: Val) -> Val:
+        """`total + a * b` for vectors of the products' type, or for vectors of pairs."""
         e = self.e
         if self.paired:
             return e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes)
