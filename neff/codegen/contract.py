@@ -73,6 +73,8 @@ def product_kernels(
     Falls back to pulling where the product is too small for panels.
     """
     roots = [r for r in roots if r.output.size]
+    if not roots:
+        return []
     choices = _choices(node)
     if not _pays(choices[0]) and not any(few_rows_pay(c, leaves, target) for c in choices):
         return kernels_of(roots, leaves, name, target)

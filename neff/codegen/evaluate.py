@@ -435,9 +435,10 @@ class Evaluator:
 
 
 def _is_small(index: Index) -> bool:
-    """Whether 32 bits hold all values of the index."""
+    """Whether 32 bits hold all values of the index, and of what is divided or clamped inside it."""
     low, high = index.bounds
-    return low >= -(1 << 31) and high < 1 << 31
+    inner = (a.index for a, _ in index.terms if isinstance(a, (Quotient, Remainder, Bounded)))
+    return low >= -(1 << 31) and high < 1 << 31 and all(map(_is_small, inner))
 
 
 def _inside(at: Indices, shape: tuple[int, ...]) -> bool:

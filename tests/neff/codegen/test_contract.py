@@ -153,3 +153,13 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("body", CONVOLUTIONS)
 def test_convolutions_and_their_gradients(body: str, target: Target) -> None:
     check(body, "contract", target=target, tolerance=1e-4)
+
+
+def test_products_without_a_batch_entry_are_no_kernels() -> None:
+    text = """(%a: tensor<0x16x16xf32>, %b: tensor<0x16x16xf32>) -> (tensor<0x16x16xf32>) {
+  %r = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : (tensor<0x16x16xf32>, tensor<0x16x16xf32>) -> tensor<0x16x16xf32>
+  return %r : tensor<0x16x16xf32>
+}
+"""
+    check(text, "contract")

@@ -7,6 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuron_compile.neff.codegen.evaluate import _is_small
 from neuron_compile.neff.codegen.index import Index, Var, of, unravel
 
 EXTENTS = st.lists(st.integers(2, 5), min_size=1, max_size=3)
@@ -47,3 +48,12 @@ def test_a_part_smaller_than_a_common_factor_leaves_the_quotient() -> None:
     batch, position, inner = unravel(of(row) * 3072 + of(column), (8, 256, 3072))
     assert inner == of(column)
     assert set(batch.variables()) == set(position.variables()) == {row}
+
+
+def test_what_is_divided_decides_the_width_of_the_division() -> None:
+    """A small quotient of a number beyond 32 bits is not computed in 32 bits."""
+    row, column = Var("m", 1 << 20), Var("n", 3001)
+    small = (of(row) * 3001 + of(column)) // 1_000_003
+    assert small.bounds[1] < 1 << 31
+    assert not _is_small(small)
+    assert _is_small(of(column) // 7)
