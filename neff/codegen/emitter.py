@@ -471,23 +471,13 @@ class Emitter:
         )
         return self.from_memory(value, elem)
 
-    def store(
-        self, value: Val, address: Val, mask: Val | None = None, *, streaming: bool = False
-    ) -> None:
-        """Contiguous store of a scalar or vector.
-
-        `streaming` bypasses the cache; needs full alignment.
-        """
+    def store(self, value: Val, address: Val, mask: Val | None = None) -> None:
+        """Contiguous store of a scalar or vector, aligned to its element type."""
         value = self.to_memory(value)
-        align = (
-            value.lanes * bits_of(value.elem) // 8
-            if streaming
-            else max(1, bits_of(value.elem) // 8)
-        )
+        align = max(1, bits_of(value.elem) // 8)
         if mask is None:
-            hint = ", nontemporal" if streaming else ""
             self.statement(
-                f"llvm.store {value.name}, {address.name} {{alignment = {align} : i64{hint}}}"
+                f"llvm.store {value.name}, {address.name} {{alignment = {align} : i64}}"
                 f" : {value.type}, !llvm.ptr"
             )
             return

@@ -387,9 +387,7 @@ class Evaluator:
             base = e.gep(base, self.scalar(moving), elem)
         return e.gep(base, offset.constant, elem)
 
-    def store(
-        self, value: Val, base: Val, offset: Index, elem: str, *, streaming: bool = False
-    ) -> None:
+    def store(self, value: Val, base: Val, offset: Index, elem: str) -> None:
         """Store a computed value (already narrowed) at an element offset."""
         e = self.e
         if not self.varies(offset):
@@ -405,12 +403,7 @@ class Evaluator:
         if self.varies(rest):
             e.scatter(value, base, self.lanes_of(offset), lane.active)
         elif step == 1:
-            e.store(
-                value,
-                self._address(base, rest, elem),
-                lane.active,
-                streaming=streaming and lane.active is None,
-            )
+            e.store(value, self._address(base, rest, elem), lane.active)
         else:
             e.scatter(
                 value,
