@@ -76,7 +76,10 @@ def make_callable(
         if not all(addresses):
             _refuse_null(tensors)
         run(addresses)
-        cell = cells.pop() if cells else calls.new_cell()
+        try:
+            cell = cells.pop()
+        except IndexError:  # not asked beforehand: another thread may take the last one meanwhile
+            cell = calls.new_cell()
         cell[0] += 1
         cells.append(cell)
         results = finish(args, outputs)

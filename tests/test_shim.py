@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 
@@ -195,6 +196,69 @@ def test_calls_are_counted_in_every_thread() -> None:
     for thread in threads:
         thread.join()
     assert counters.stats()["launches"] == 3 * 100
+
+
+class _HeldCell(list):
+    """A counter whose reading waits: the call that has it is between taking and giving back."""
+
+    taken: threading.Event | None = None
+    released = threading.Event()
+
+    def __getitem__(self, index):
+        if threading.current_thread() is not threading.main_thread() and self.taken is not None:
+            self.taken.set()
+            assert self.released.wait(30)
+        return super().__getitem__(index)
+
+
+class _HeldCalls:
+    def new_cell(self):
+        return _HeldCell([0])
+
+
+def test_another_thread_may_take_what_is_idle_between_any_two_steps_of_a_call(monkeypatch) -> None:
+    """What is idle is taken, never looked at and then taken. Each trial stops a call before one of
+    its steps until another thread has the last idle counter, and only then lets it go on.
+    """
+    graph = aten_graph(lambda x: x + 1, torch.ones(3))
+    work, call_plan = plan(graph, [OutputRule()])
+    program = EagerProgram(work)
+
+    def trial(stop: int) -> bool:
+        call = make_callable(call_plan, program, _HeldCalls(), uses_random=False)
+        call([torch.ones(3)])  # leaves one idle counter
+        taken, released, steps = threading.Event(), threading.Event(), 0
+        monkeypatch.setattr(_HeldCell, "taken", taken)
+        monkeypatch.setattr(_HeldCell, "released", released)
+        other = threading.Thread(target=lambda: call([torch.ones(3)]))
+
+        def step(frame, event, _argument):
+            nonlocal steps
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                steps += 1
+                if steps == stop:
+                    other.start()
+                    assert taken.wait(30)
+            return step
+
+        before = sys.gettrace()
+        sys.settrace(lambda frame, *_: step(frame, "call", None) if frame.f_code is code else None)
+        code = call.__code__
+        try:
+            [y] = call([torch.ones(3)])
+        finally:
+            sys.settrace(before)
+            released.set()
+            if other.ident is not None:
+                other.join()
+        assert y.tolist() == [2.0] * 3
+        return steps >= stop
+
+    stop = 1
+    while trial(stop):
+        stop += 1
+    assert stop > 20  # there were steps to stop at
 
 
 def test_calls_overlap_in_time_when_threads_make_them() -> None:
