@@ -7,6 +7,7 @@ once a moment ago, whatever the number of programs, and none larger than one of 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -40,18 +41,35 @@ def address_of(buffer: memoryview | mmap.mmap) -> int:
 
 
 class Arena:
-    """Anonymous zeroed memory, at least page-aligned; freed when the object goes."""
+    """Anonymous zeroed memory, at least page-aligned; freed when the object goes.
+
+    Raises ExecutionError if the system has no `size` bytes to give.
+    """
 
     __slots__ = ("_mapping", "address", "last_period", "size")
 
     def __init__(self, size: int) -> None:
-        self._mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._mapping = _map(size)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            # A first touch of huge pages costs a fraction of one of small pages.
-            self._mapping.madvise(mmap.MADV_HUGEPAGE)
+            # A first touch of huge pages costs a fraction of one of small pages. It is advice: a
+            # kernel built without them answers that it knows no such thing.
+            with contextlib.suppress(OSError):
+                self._mapping.madvise(mmap.MADV_HUGEPAGE)
         self.address = address_of(self._mapping)
         self.size = size
         self.last_period = 0  # in which it was given back
+
+
+def _map(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:  # OverflowError: more than an address can count
+        raise ExecutionError(
+            f"no memory for the intermediate results of a call: {size} bytes ({size >> 20} MiB)",
+            why=f"the system refused to map them: {error}",
+            remedy="run with smaller inputs (a smaller batch), free memory, or raise the limit of "
+            "this process or container (`ulimit -v`, vm.overcommit_memory)",
+        ) from error
 
 
 class Arenas:
@@ -69,7 +87,7 @@ class Arenas:
         self._trimmer = Trimmer(idle_seconds / 2, self.end_period)
 
     def take(self, size: int) -> Arena:
-        """An arena of at least `size` bytes (not 0)."""
+        """An arena of at least `size` bytes (not 0). Raises ExecutionError if it cannot be had."""
         if size > self._largest:
             self._largest = size
         try:

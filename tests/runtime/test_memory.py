@@ -141,6 +141,25 @@ def test_refusal_of_the_system_is_an_execution_error():
         protect(1, 4096, memory.READ)  # not the start of a page
 
 
+def test_advice_that_the_system_does_not_know_is_not_an_error(monkeypatch):
+    """Kernels without transparent huge pages refuse MADV_HUGEPAGE with EINVAL."""
+    unknown = 4242
+    with pytest.raises(OSError, match="Invalid argument"):
+        mmap.mmap(-1, mmap.PAGESIZE).madvise(unknown)
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", unknown, raising=False)
+    write(Arena(100_000))
+
+
+@pytest.mark.parametrize("size", [1 << 48, 1 << 60, 1 << 64], ids=["48", "60", "64"])
+def test_memory_that_the_system_does_not_have_is_an_execution_error(arenas, size):
+    with pytest.raises(ExecutionError) as caught:
+        arenas.take(size)
+    assert str(size) in caught.value.what
+    assert caught.value.why
+    assert "smaller" in caught.value.remedy
+    arenas.give(arenas.take(100_000))  # and the next call goes on
+
+
 def test_address_of_read_only_memory():
     mapping = mmap.mmap(-1, 4096)
     assert address_of(memoryview(mapping).toreadonly()) % mmap.PAGESIZE == 0
