@@ -1,7 +1,8 @@
 """Run a NEFF on NumPy arrays, in a process that has neither torch nor a compiler.
 
 In: the path of a NEFF (or its bytes), then arrays. Out: new arrays. Invariant: a wrong number of
-arrays, dtype or shape is an ExecutionError before any code runs; strides never matter to callers.
+arrays, dtype or shape is an ExecutionError before any code runs. Strides do not matter to callers,
+unless those of the program make elements share memory: these must then be equal.
 """
 
 from __future__ import annotations
@@ -98,6 +99,14 @@ def _prepare(number: int, spec: TensorSpec, array: Array) -> Array:
         return array
     copy = _allocate(spec, array.dtype)  # not the spec's: bits given as uint16 stay bits
     copy[...] = array
+    if _may_overlap(spec) and not _same_bits(copy, array):
+        raise ExecutionError(
+            f"input {number} ({_describe(spec)}) cannot be laid out as the code expects it",
+            why=f"it is compiled for strides {list(spec.strides)}, where several elements share "
+            "one place in memory, and the array has different values for such elements",
+            remedy="call with an array whose sharing elements are equal (numpy.broadcast_to for a "
+            "stride of 0), or compile for a contiguous input (tensor.contiguous())",
+        )
     return copy
 
 
@@ -110,6 +119,24 @@ def _same_layout(spec: TensorSpec, array: Array) -> bool:
         )
         or not array.size
     )
+
+
+def _may_overlap(spec: TensorSpec) -> bool:
+    """False if no two indices can name the same element: each stride leaves the smaller ones'
+    extent. True for some layouts that interleave without overlapping: they are only checked more.
+    """
+    extent = 0
+    for stride, size in sorted(zip(spec.strides, spec.shape, strict=True)):
+        if size > 1 and stride <= extent:
+            return True
+        extent += stride * (size - 1)
+    return False
+
+
+def _same_bits(left: Array, right: Array) -> bool:
+    """Also the same NaN and the same sign of zero, element by element."""
+    bits = np.dtype(f"V{left.itemsize}")
+    return bool(np.array_equal(left.view(bits), right.view(bits)))
 
 
 def _allocate(spec: TensorSpec, dtype: np.dtype[Any]) -> Array:

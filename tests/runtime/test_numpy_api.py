@@ -1,5 +1,6 @@
 """`runtime/numpy_api.py`: NumPy in, NumPy out, where neither torch nor MLIR can be imported."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -87,6 +88,58 @@ def test_strided_inputs_get_the_layout_they_were_compiled_for():
     x = np.arange(12, dtype=np.int32).reshape(3, 4)
     for given in (x, np.asfortranarray(x), np.ascontiguousarray(x[::-1])[::-1]):
         np.testing.assert_array_equal(run(given)[0], x)
+
+
+SHARING = [((4, 5), (0, 1)), ((4, 5), (1, 0)), ((4, 4), (1, 1)), ((2, 3, 2), (1, 0, 1))]
+
+
+def sharing(dtype, shape, strides):
+    """(A program whose input has these strides, an array whose sharing elements are equal)."""
+    spec = tensor("x", dtype, shape, strides)
+    run = program(spec, tensor("y", dtype, shape, strides))
+    flat = np.arange(1, spec.nbytes // np.dtype(dtype).itemsize + 1).astype(dtype)
+    steps = [step * flat.itemsize for step in strides]
+    return run, np.lib.stride_tricks.as_strided(flat, shape, steps).copy()
+
+
+@pytest.mark.parametrize(("shape", "strides"), SHARING)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
+def test_elements_that_share_memory_must_be_equal(dtype, shape, strides):
+    run, x = sharing(dtype, shape, strides)
+    np.testing.assert_array_equal(run(x)[0], x)
+    for index in ((1,) * len(shape), (1, *(0,) * (len(shape) - 1))):
+        wrong = x.copy()
+        wrong[index] = 99
+        with pytest.raises(ExecutionError, match=r"input 0 .* cannot be laid out") as caught:
+            run(wrong)
+        assert str(list(strides)) in caught.value.why
+        assert "broadcast_to" in caught.value.remedy
+
+
+def test_elements_that_share_memory_may_be_nan_but_not_zeros_of_both_signs():
+    run, x = sharing("float32", (4, 5), (0, 1))
+    x[:, 2], x[:, 3] = np.nan, -0.0
+    (y,) = run(x)
+    np.testing.assert_array_equal(y, x)
+    assert np.signbit(y[:, 3]).all()
+    x[1, 3] = 0.0  # one over it has another sign
+    with pytest.raises(ExecutionError, match="cannot be laid out"):
+        run(x)
+
+
+def test_an_array_that_shares_as_the_program_does_is_taken_as_it_is():
+    run, x = sharing("float32", (4, 5), (0, 1))
+    given = np.broadcast_to(x[0], (4, 5))
+    assert not given.flags.writeable
+    np.testing.assert_array_equal(run(given)[0], x)
+
+
+def test_padding_and_interleaving_share_nothing():
+    for shape, strides in (((3, 4), (7, 1)), ((2, 3), (3, 2)), ((1, 4), (0, 1)), ((3, 1), (1, 0))):
+        x = np.arange(float(np.prod(shape))).reshape(shape)
+        spec = tensor("x", "float64", shape, strides)
+        run = program(spec, dataclasses.replace(spec, name="y"))
+        np.testing.assert_array_equal(run(np.repeat(x, 2, 0)[::2])[0], x)
 
 
 def test_unaligned_arrays_are_copied():
