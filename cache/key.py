@@ -54,7 +54,10 @@ def make_key(parts: Sequence[tuple[str, bytes]], signature: bytes) -> Key:
 
 
 def recorded_key(provenance: Mapping[str, str]) -> Key | None:
-    """The key that an entry says it was made for, or None when it records none."""
+    """The key that an entry says it was made for, or None when it records none.
+
+    Nor does it where a text is not UTF-8 (a lone surrogate): no part of any key is such a text.
+    """
     signature = provenance.get(SIGNATURE_NAME)
     parts = [
         (name.removeprefix(PART_PREFIX), digest)
@@ -63,7 +66,10 @@ def recorded_key(provenance: Mapping[str, str]) -> Key | None:
     ]
     if signature is None or not parts:
         return None
-    return _key(parts, signature)
+    try:
+        return _key(parts, signature)
+    except UnicodeEncodeError:
+        return None
 
 
 def _key(parts: list[tuple[str, str]], signature: str) -> Key:

@@ -58,10 +58,10 @@ class Store(Generic[Checked]):
     """Entries of one target below `root`.
 
     `check` takes an entry's bytes, returns anything (the parsed NEFF, say), and raises
-    NeffFormatError or NeffTargetError. `provenance_of` takes what `check` returned and gives the
-    texts recorded in the entry; with it, an entry copied or renamed to another key's place is
-    refused. `lock_root` is where lock files go if not below `root`: a directory of this host for
-    caches on a network file system.
+    NeffFormatError or NeffTargetError, or OSError if it cannot tell. `provenance_of` takes what
+    `check` returned and gives the texts recorded in the entry; with it, an entry copied or renamed
+    to another key's place is refused. `lock_root` is where lock files go if not below `root`: a
+    directory of this host for caches on a network file system.
 
     A store holds no descriptor and no lock of its own: threads and forked children may share it.
     """
@@ -129,6 +129,8 @@ class Store(Generic[Checked]):
             return Miss("damaged", str(error)), status
         except NeffTargetError as error:
             return Miss("foreign", str(error)), status
+        except OSError as error:  # no memory to map it, say: the entry itself may be sound
+            return Miss("unreadable", str(error)), None
         if self._provenance_of is not None:
             recorded = recorded_key(self._provenance_of(checked))
             # The path is made of the key's hashes: a copied or renamed entry is seen here (T141).

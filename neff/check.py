@@ -8,7 +8,7 @@ outside the part that the loader may write, and every size is the one that its s
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +44,27 @@ def is_size(value: Any, limit: int = _MAX_BYTES) -> bool:
 
 def is_name(value: Any) -> bool:
     return type(value) is str and 0 < len(value) <= _MAX_NAME and value.isprintable()
+
+
+def is_text(value: Any) -> bool:
+    """True for a string that can be written as UTF-8: JSON's escapes can spell lone surrogates."""
+    if type(value) is not str:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_provenance(provenance: Any) -> None:
+    """Check texts that become keys, messages and lines of a report."""
+    require(
+        isinstance(provenance, Mapping)
+        and all(is_name(name) and is_text(text) for name, text in provenance.items()),
+        "the provenance is not texts in UTF-8 under printable names",
+        provenance,
+    )
 
 
 def check_tensor_type(spec: TensorSpec) -> None:
@@ -87,7 +108,7 @@ def _check_kernel(kernel: Kernel) -> None:
     require(is_name(kernel.name) and is_name(kernel.kind), "name or kind of a kernel", kernel)
     require(is_size(kernel.launches), f"the launches of kernel {kernel.name}", kernel.launches)
     require(
-        all(type(location) is str for location in kernel.locations),
+        all(map(is_text, kernel.locations)),
         f"the locations of kernel {kernel.name}",
         kernel.locations,
     )

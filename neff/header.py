@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass
 
 from neuron_compile.errors import NeffFormatError
+from neuron_compile.neff.check import is_text
 from neuron_compile.neff.schema import BUILD_VERSION
 
 HEADER_BYTES = 1024
@@ -75,9 +76,11 @@ def parse(raw: bytes | memoryview) -> Header:
 
 def pack(name: str, data: bytes | memoryview) -> bytes:
     """The header of one of our files: `data` is the whole payload, `name` the model's."""
-    encoded = name.encode()
+    encoded = name.encode() if is_text(name) else b""
     if not encoded or len(encoded) >= NAME_BYTES or b"\0" in encoded:
-        raise NeffFormatError(f"a model name must be 1 to {NAME_BYTES - 1} bytes, without zeros")
+        raise NeffFormatError(
+            f"a model name must be 1 to {NAME_BYTES - 1} bytes of UTF-8, no zeros"
+        )
     digest = hashlib.md5(data, usedforsecurity=False)
     return _LAYOUT.pack(
         PACKAGE_VERSION, HEADER_BYTES, len(data), 1, 0, BUILD_VERSION.encode(),

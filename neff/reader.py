@@ -19,6 +19,7 @@ from neuron_compile.neff import archive, header
 from neuron_compile.neff.check import (
     check_image,
     check_plan,
+    check_provenance,
     check_tensor_type,
     is_name,
     is_size,
@@ -268,11 +269,7 @@ def _constant(found: Mapping[str, memoryview], number: int, spec: TensorSpec) ->
 
 
 def _provenance(value: Any) -> Mapping[str, str]:
-    require(
-        type(value) is dict and all(is_name(k) and type(v) is str for k, v in value.items()),
-        "the provenance",
-        value,
-    )
+    check_provenance(value)
     return dict(value)
 
 

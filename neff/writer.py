@@ -12,13 +12,12 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from neuron_compile.errors import NeffFormatError
 from neuron_compile.neff import archive, header
 from neuron_compile.neff.check import (
     check_image,
     check_plan,
+    check_provenance,
     check_tensor_type,
-    is_name,
     is_size,
     require,
 )
@@ -113,9 +112,7 @@ def _check(neff: Neff) -> None:
     sizes = [len(data) for data in neff.constant_data]
     require(sizes == [c.nbytes for c in neff.plan.constants], "the sizes of the constants", sizes)
     require(is_size(neff.macs), "the count of multiply-accumulates", neff.macs)
-    for name, text in neff.provenance.items():
-        if not is_name(name) or type(text) is not str:
-            raise NeffFormatError(f"provenance {name!r} must be a text under a printable name")
+    check_provenance(neff.provenance)
 
 
 def _description(neff: Neff) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ import pytest
 from neuron_compile.cache import layout, publish, store, upkeep
 from neuron_compile.cache.layout import quarantine_path, walk
 from neuron_compile.cache.lock import LockState
-from neuron_compile.cache.store import Hit, Miss
-from tests.cache.entries import entry_bytes, key_of, store_at
+from neuron_compile.cache.once import Built, get_or_build
+from neuron_compile.cache.store import Hit, Miss, Store
+from tests.cache.entries import TARGET, entry_bytes, key_of, store_at
 from tests.cache.processes import run
 from tests.cache.worker import KEY
 
@@ -180,6 +182,34 @@ def test_t141_an_entry_at_the_place_of_another_key_is_refused(tmp_path, caplog):
     same_graph = key_of("the graph", "input 0: float32[3]")
     place.put(same_graph, WHOLE)
     assert isinstance(place.get(same_graph), Miss)
+
+
+def test_an_entry_whose_record_cannot_be_hashed_costs_a_compile_and_no_more(tmp_path, caplog):
+    """A lone surrogate, which JSON can spell and UTF-8 cannot."""
+    place = store_at(tmp_path)
+    place.put(KEY, entry_bytes(replace(KEY, signature="\ud800"), "x"))
+    found = get_or_build(place, KEY, lambda: WHOLE, lock_timeout=1)
+    assert found == Built(
+        WHOLE, Miss("misplaced", "it was made for another graph or other shapes"), stored=True
+    )
+    assert isinstance(place.get(KEY), Hit)
+    assert len(caplog.records) == 1
+
+
+def test_an_entry_that_the_check_cannot_read_is_a_miss_and_stays(tmp_path, caplog):
+    """No memory to map a copy, say: the next process may have it."""
+
+    def refuse(data: bytes) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    store_at(tmp_path).put(KEY, WHOLE)
+    place = Store(tmp_path, TARGET, refuse)
+    for _ in range(2):
+        assert place.get(KEY) == Miss("unreadable", "[Errno 12] Cannot allocate memory")
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        f"cannot read {place.path(KEY)}"
+    ]
+    assert isinstance(store_at(tmp_path).get(KEY), Hit)
 
 
 def test_a_damaged_entry_that_another_process_has_replaced_is_not_set_aside(tmp_path, monkeypatch):

@@ -49,6 +49,13 @@ def test_a_record_without_a_key_is_none():
     assert recorded_key({"key.graph": "=x"}) is None
 
 
+@pytest.mark.parametrize("odd", ["\ud800", "input 0: \udcff"])
+def test_a_record_that_no_key_can_make_is_none(odd):
+    made = make_key([("graph", b"x")], b"input 0").provenance()
+    for changed in ({"key_signature": odd}, {"key.graph": odd}, {f"key.{odd}": "=x"}):
+        assert recorded_key({**made, **changed}) is None
+
+
 def test_short_text_stands_for_itself_and_cannot_be_taken_for_a_digest():
     key = make_key([("torch", b"2.13.0"), ("long", b"x" * 65), ("odd", b"\n"), ("empty", b"")], b"")
     digests = dict(key.parts)

@@ -38,6 +38,15 @@ def with_host(changes: dict) -> bytes:
     return resealed(DATA, {"sg00/host.json": canonical({**HOST, **changes})})
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udcff", 1, None, ["a"]])
+@pytest.mark.parametrize("name", ["key_signature", "key.graph", "versions"])
+def test_provenance_that_is_no_text_in_utf_8_is_refused(name, text):
+    """JSON's escapes spell lone surrogates, which can neither be hashed nor printed."""
+    description = json.loads(bytes(members(DATA)["neff.json"]))
+    description["provenance"][name] = text
+    assert "provenance" in refused(resealed(DATA, {"neff.json": canonical(description)}))
+
+
 def test_what_was_written_comes_back(tmp_path):
     path = tmp_path / "model.neff"
     path.write_bytes(DATA)
@@ -200,6 +209,7 @@ HOSTILE = {
     "two equal names": {"inputs": [["x", 0], ["x", 0]]},
     "unprintable name": {"inputs": [["\u0007", 0]]},
     "surrogate name": {"inputs": [["\ud800", 0]]},
+    "surrogate location": {"kernels": [{**HOST["kernels"][0], "locations": ["\ud800"]}]},
     "no random state": {"inputs": []},
     "another format": {"format": 2},
     "unknown target": {"target": {"isa": "z80", "features": []}},
