@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen import domain, dot_rows, thin_gemm
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.dot_rows import DotRows
-from neuron_compile.neff.codegen.dot_rows import pays as few_rows_pay
 from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.emitter import bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
@@ -28,6 +27,7 @@ from neuron_compile.neff.codegen.loops import Root, kernels_of
 from neuron_compile.neff.codegen.macs import CONTRACTIONS
 from neuron_compile.neff.codegen.memory_plan import tensor_bytes
 from neuron_compile.neff.codegen.program import Group, Node, Tensor
+from neuron_compile.neff.codegen.thin_gemm import ThinGemm
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 from neuron_compile.neff.target import Target
 
@@ -75,8 +75,8 @@ def product_kernels(
     roots = [r for r in roots if r.output.size]
     if not roots:
         return []
-    choices = _choices(node)
-    if not _pays(choices[0]) and not any(few_rows_pay(c, leaves, target) for c in choices):
+    few = any(_few_rows_kernel(c, leaves, target) for c in _choices(node))
+    if not few and not _pays(contraction_of(node)):
         return kernels_of(roots, leaves, name, target)
     return _Contract(node, roots, leaves, scratch, name, target).kernels()
 
@@ -86,6 +86,15 @@ def _choices(node: Node) -> list[Contraction]:
     if node.op != "stablehlo.dot_general":
         return [contraction_of(node)]
     return [contraction_of(node), contraction_of(node, swap=True)]
+
+
+def _few_rows_kernel(
+    c: Contraction, leaves: Mapping[Node, int], target: Target
+) -> type[DotRows | ThinGemm] | None:
+    """What multiplies few rows with weights where they lie: along k or along the columns."""
+    if dot_rows.pays(c, leaves, target):
+        return DotRows
+    return ThinGemm if thin_gemm.pays(c, leaves, target) else None
 
 
 def _pays(c: Contraction) -> bool:
@@ -121,11 +130,12 @@ class _Contract:
             fused.append((root, itself))
             stored[self.node] = root.number
         last = kernels_of(after, stored, f"{self.name}_after", self.target)
-        few = next((c for c in _choices(self.node) if self._has_few_rows(c)), None)
-        if few is not None:
-            before, c = self._with_rows_in_place(few)
-            dots = DotRows(c, fused, self.leaves, self.name, self.target)
-            return [*before, dots.kernel(), *last]
+        for c in _choices(self.node):
+            few_rows = _few_rows_kernel(c, self.leaves, self.target)
+            if few_rows is not None:
+                before, c = self._rows_along_k(c)
+                few = few_rows(c, fused, self.leaves, self.name, self.target)
+                return [*before, few.kernel(), *last]
         c = self._roles(fused)
         if blocking_pays(c):
             blocked = BlockedGemm(
@@ -142,10 +152,7 @@ class _Contract:
             before, c = self._copy_a(c)
         return [*before, *self._product(c, fused), *last]
 
-    def _has_few_rows(self, c: Contraction) -> bool:
-        return few_rows_pay(c, self.leaves, self.target)
-
-    def _with_rows_in_place(self, c: Contraction) -> tuple[list[Kernel], Contraction]:
+    def _rows_along_k(self, c: Contraction) -> tuple[list[Kernel], Contraction]:
         """A with k contiguous: as it is, or after copying its few rows."""
         place = _place_of_a(c, self.leaves, self.target)
         return ([], c) if place is not None and place[0] == 1 else self._copy_a(c)

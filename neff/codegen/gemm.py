@@ -116,11 +116,12 @@ class GemmKernel:
         *,
         tile: Shape | None = None,
     ) -> None:
+        """`tile`: that of a kernel which packs nothing."""
         self.c, self.roots, self.leaves, self.name, self.target = c, roots, leaves, name, target
         self.computed = compute_tensor(c)
         self.elem = self.computed.signless
         self.lanes = vector_lanes(c, target)
-        self.paired = is_paired(c, target)
+        self.paired = tile is None and is_paired(c, target)  # pairs are made by packing
         self.tile = tile or tile_shape(c, target)
         self.width = self.tile.vectors * self.lanes
         self.e = Emitter(self.lanes, frozenset((target.isa, *target.features)))

@@ -14,6 +14,7 @@ from tests.neff.codegen.native import check, outlined, run
 from tests.neff.codegen.test_contract import LINEAR, dot
 
 TARGETS = [detect(), make("x86-64-v3")]
+PAIRS = make("x86-64-v4", ["avx512_bf16"])
 
 
 def taken(text: str, target: Target) -> bool:
@@ -44,6 +45,13 @@ def test_few_columns_are_rows_of_the_other_role(target: Target) -> None:
 def test_every_dtype(elem: str, target: Target) -> None:
     tolerance = 0.3 if elem in ("bf16", "f16") else 1e-5
     check(dot(3, 70, 40, elem, "nt"), "contract", target=target, tolerance=tolerance)
+
+
+@pytest.mark.skipif(not PAIRS.supports_on_host(), reason="this CPU has no product of pairs")
+def test_weights_in_bfloat16_are_widened_where_pairs_exist() -> None:
+    text = dot(3, 70, 40, "bf16", "nt")
+    assert taken(text, PAIRS)
+    check(text, "contract", target=PAIRS, tolerance=0.3)
 
 
 def test_rows_that_are_not_contiguous_are_copied() -> None:
