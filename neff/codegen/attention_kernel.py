@@ -13,15 +13,14 @@ from math import prod
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.attention_operand import Operand, panels_of
-from neuron_compile.neff.codegen.attention_plan import AttentionPlan
+from neuron_compile.neff.codegen.attention_plan import AttentionPlan, row_place
 from neuron_compile.neff.codegen.attention_prefetch import Rows, prefetch, rows_in_memory
 from neuron_compile.neff.codegen.contraction import contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane, RowBuffer
-from neuron_compile.neff.codegen.index import Index, contiguous_strides, linear, of, unravel
+from neuron_compile.neff.codegen.index import Index, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
-from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.rows import plan_rows
 from neuron_compile.neff.codegen.tile_product import UNROLL
@@ -350,7 +349,7 @@ class AttentionKernel:
         roots = [(plan.weights, plan.product.a_source(batch, row, Index(0)).indices)]
         if plan.divisor is not None:
             roots.append((plan.divisor, roots[0][1]))
-        roots += [(r.node, self._row_result_at(r, batch, row)) for r in plan.rows]
+        roots += [(r.node, row_place(r.node, plan.product, batch, row)) for r in plan.rows]
         stop = {plan.scores.node, *self.v.bases}
         found = trace(roots, stop.__contains__, into_reductions=False).reductions
         indices: dict[Node, set[Indices]] = {}
@@ -386,16 +385,10 @@ class AttentionKernel:
         inner = contraction_of(self.plan.scores.node)
         return len(inner.batch) + len(inner.rows)
 
-    def _row_result_at(self, root: Root, batch: Indices, row: Index) -> Indices:
-        shape = (*self.plan.product.batch, self.plan.product.m)
-        if root.node.shape == shape:
-            return (*batch, row)
-        return unravel(linear((*batch, row), contiguous_strides(shape)), root.node.shape)
-
     def _store_row_results(self, batch: Indices, row: Index, inner: Index) -> None:
         v, e, product = self.v, self.e, self.plan.product
         for root in self.plan.rows:
-            at = self._row_result_at(root, batch, row)
+            at = row_place(root.node, product, batch, row)
             value = narrow(e, v.value(root.node, at), root.output)
             v.store(value, self.results[root.number], linear(at, root.output.strides), value.elem)
         if self.plan.divisor is not None:

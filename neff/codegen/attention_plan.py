@@ -16,7 +16,7 @@ from neuron_compile.neff.codegen.causal import CausalLimit, causal_limit
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
-from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of
+from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.softmax import is_share
@@ -63,9 +63,13 @@ def plan_attention(
     rows = tuple(r for r, i in inverses if i is None)
     if not fused or any(r.output.size != prod(product.batch) * product.m for r in rows):
         return None
+    batch = tuple(of(domain.variable(n)) for n in product.batch)
+    row, key = domain.variable(product.m), domain.variable(product.k)
+    at = product.a_source(batch, of(row), of(key)).indices
     division = _division(product.a)
     weights, divisor = (product.a, None) if division is None else division.operands
-    others = [r.node for r in rows] + ([divisor] if divisor is not None else [])
+    others = [(r.node, row_place(r.node, product, batch, of(row))) for r in rows]
+    others += [(divisor, at)] if divisor is not None else []
     return AttentionPlan(
         scores,
         product,
@@ -74,8 +78,16 @@ def plan_attention(
         division is not None and is_share(division),
         fused,
         rows,
-        causal_limit(weights, product, first, others),
+        causal_limit((weights, at), others, first, row, key),
     )
+
+
+def row_place(node: Node, product: Contraction, batch: Indices, row: Index) -> Indices:
+    """Where a row result has its element for a batch entry and row."""
+    shape = (*product.batch, product.m)
+    if node.shape == shape:
+        return (*batch, row)
+    return unravel(linear((*batch, row), contiguous_strides(shape)), node.shape)
 
 
 def _scores(first: Node, product: Contraction, leaves: Mapping[Node, int]) -> Contraction | None:

@@ -1,29 +1,28 @@
 """How many keys of a query row can have a weight other than 0, from the mask in the group itself.
 
-In: the weights of an attention and its second product. Out: a `CausalLimit` or None. It rests on a
-`select` whose condition compares the key's number with the row's and whose other side is -inf: then
-later keys weigh exp(-inf) = 0, whatever their score, even NaN.
+In: the weights of an attention and its scores. Out: a `CausalLimit` or None. It rests on a `select`
+whose condition compares the key's number with the row's and whose other side is -inf, and on a
+proof that the weights are then 0 there, whatever the score, even NaN: see `_Proof`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 
-from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.affine import as_index
-from neuron_compile.neff.codegen.contraction import Contraction
-from neuron_compile.neff.codegen.index import Index, Var, of
+from neuron_compile.neff.codegen.index import ZERO, Index, Var, of
 from neuron_compile.neff.codegen.program import Node, postorder
-from neuron_compile.neff.codegen.reduction_specs import OPS
+from neuron_compile.neff.codegen.reduction_specs import spec_of
 from neuron_compile.neff.codegen.reductions import kind_of
 from neuron_compile.neff.codegen.softmax import shifted_rows
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 
-# Between the masked score and the weight: ops that keep -inf -> 0 (exp) without using other keys.
-_KEEPS = ("stablehlo.subtract", "stablehlo.exponential", "stablehlo.convert", "stablehlo.multiply")
+Place = tuple[Node, Indices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,72 +40,206 @@ class CausalLimit:
 
 
 def causal_limit(
-    weights: Node, product: Contraction, scores: Node, others: Sequence[Node]
+    weights: Place, others: Sequence[Place], scores: Node, row: Var, key: Var
 ) -> CausalLimit | None:
     """The tightest limit that some mask on the way from the weights to the scores gives.
 
-    `others`: what else is computed of the rows. None if something sees the scores behind it.
+    `others`: what else is computed of a row, at its place for `row`. None if the weights may differ
+    from 0 behind the limit, or if something sees the scores there.
     """
-    batch = tuple(of(domain.variable(n)) for n in product.batch)
-    row, key = domain.variable(product.m), domain.variable(product.k)
-    source = product.a_source(batch, of(row), of(key))
     limits = [
-        (limit, node, at)
-        for node, at in _selects(weights, source.indices)
-        for limit in _limits_of(node, at, row, key)
+        (limit, place) for place in _selects(*weights) for limit in _limits_of(*place, row, key)
     ]
-    if not limits or product.m <= 1:
-        return None
-    offset, masked, at = min(limits, key=lambda found: found[0])
-    keys = tuple(d for d, i in enumerate(at) if i == of(key))
-    found = _reductions_of(scores, (weights, *others))
-    if not all(_ignores(n, masked, keys) for n in found):
-        return None
-    return CausalLimit(offset, frozenset(n.operation for n in found))
+    for offset, masked in sorted(limits, key=lambda found: found[0]):
+        reductions = _proven(masked, [weights, *others], scores, key)
+        if reductions is not None:
+            return CausalLimit(offset, reductions)
+    return None
 
 
-def _reductions_of(scores: Node, roots: tuple[Node, ...]) -> list[Node]:
-    """Reductions among `roots` and below that depend on the scores."""
-    depends = {scores}
-    for node in postorder(roots, lambda n: n is scores):
-        if not depends.isdisjoint(node.operands):
-            depends.add(node)
-    return [n for n in depends if n.op in OPS and n is not scores]
+def _proven(masked: Place, roots: Sequence[Place], scores: Node, key: Var) -> frozenset[int] | None:
+    """Operations that may end at the limit, if the first root is 0 behind it; else None.
 
-
-def _ignores(reduction: Node, masked: Node, keys: tuple[int, ...]) -> bool:
-    """Whether elements of `masked` that are -inf do not change a reduction over its keys.
-
-    They are neutral in a maximum; e to their difference from the row's maximum is 0, or NaN where
-    all of the row is.
+    All that the roots know of the scores they must know through `masked`.
     """
-    if reduction.op != "stablehlo.reduce" or len(reduction.operands) != 2:
-        return False
-    if tuple(reduction.attributes["dimensions"]) != keys:
-        return False
-    kind, operand = kind_of(reduction.regions[0]), reduction.operands[0]
-    if kind == "maximum":
-        return operand is masked
-    if kind != "add" or operand.op != "stablehlo.exponential":
-        return False
-    shifted = operand.operands[0]
-    return shifted_rows(shifted) == keys and shifted.operands[0] is masked
+    nodes = tuple(node for node, _ in roots)
+    if scores in postorder(nodes, lambda n: n is masked[0]):
+        return None
+    proof = _Proof(masked, key)
+    if proof.behind(*roots[0]) is not Behind.ZERO:
+        return None
+    found = trace(list(roots), lambda n: n is scores).reductions
+    seeing = [(n, at) for n, at in found if scores in postorder((n,))]
+    if not all(proof.ignores(n, at) for n, at in seeing):
+        return None
+    return frozenset(n.operation for n, _ in seeing)
 
 
-def _selects(weights: Node, at: Indices) -> Iterator[tuple[Node, Indices]]:
-    """Selects through which the score of a key reaches its weight, outermost first."""
-    node = weights
+class Behind(Enum):
+    """What an element is where its key lies behind the limit."""
+
+    MASKED = "-inf"
+    SHIFTED = "-inf, or the whole row is NaN"
+    ZERO = "0, or the whole row is NaN"
+    ANYTHING = "anything"
+
+
+@dataclass(slots=True)
+class _Proof:
+    """Walks from a node at a row and key to the masked scores, and says what the mask makes of it.
+
+    -inf stays -inf less a value of the row that is greater, its exponential is 0, and 0 stays 0
+    in a product with a finite constant or over a positive value. Nothing else is trusted.
+    """
+
+    masked: Place
+    key: Var
+    known: dict[Place, Behind] = field(default_factory=dict)
+
+    def behind(self, node: Node, at: Indices) -> Behind:
+        place = (node, at)
+        if place not in self.known:
+            self.known[place] = self._find(node, at)
+        return self.known[place]
+
+    def _find(self, node: Node, at: Indices) -> Behind:
+        if node is self.masked[0]:
+            own = all(a - b == ZERO for a, b in zip(at, self.masked[1], strict=True))
+            return Behind.MASKED if own else Behind.ANYTHING
+        if (inner := _through(node, at)) is not None:
+            return self.behind(*inner)
+        steps = {
+            "stablehlo.select": self._selected,
+            "stablehlo.subtract": self._shifted,
+            "stablehlo.exponential": self._weighed,
+            "stablehlo.multiply": self._scaled,
+            "stablehlo.divide": self._shared,
+        }
+        follows = node.op in steps and steps[node.op](node, at)
+        if not follows:
+            return Behind.ANYTHING
+        return {"stablehlo.select": Behind.MASKED, "stablehlo.subtract": Behind.SHIFTED}.get(
+            node.op, Behind.ZERO
+        )
+
+    def _is_infinite(self, node: Node, at: Indices) -> bool:
+        return self.behind(node, at) in (Behind.MASKED, Behind.SHIFTED)
+
+    def _selected(self, node: Node, at: Indices) -> bool:
+        """Another mask, which has not met row values: else it could hide a key of a NaN row."""
+        _, yes, no = node.operands
+        other = yes if _is_minus_infinity(no) else no
+        masks = _is_minus_infinity(no) or _is_minus_infinity(yes)
+        return masks and self.behind(other, at) is Behind.MASKED
+
+    def _shifted(self, node: Node, at: Indices) -> bool:
+        left, right = node.operands
+        return self._is_infinite(left, at) and self._exceeds_minus_infinity(right, at)
+
+    def _weighed(self, node: Node, at: Indices) -> bool:
+        return self._is_infinite(node.operands[0], at)
+
+    def _scaled(self, node: Node, at: Indices) -> bool:
+        left, right = node.operands
+        one, factor = (right, left) if _uniform(left) is not None else (left, right)
+        return _uniform(factor) is not None and self.behind(one, at) is Behind.ZERO
+
+    def _shared(self, node: Node, at: Indices) -> bool:
+        left, right = node.operands
+        return self.behind(left, at) is Behind.ZERO and self._is_positive(right, at)
+
+    def ignores(self, node: Node, at: Indices) -> bool:
+        """Whether a reduction at a row has the same result without the keys behind the limit."""
+        if node.op != "stablehlo.reduce" or len(node.operands) != 2:
+            return False
+        neutral = {"maximum": Behind.MASKED, "add": Behind.ZERO}
+        kind = kind_of(node.regions[0])
+        if kind not in neutral or len(node.attributes["dimensions"]) != 1:
+            return False
+        (source,) = spec_of(node).sources(at, (of(self.key),))
+        return self.behind(source.operand, source.indices) is neutral[kind]
+
+    def _exceeds_minus_infinity(self, node: Node, at: Indices) -> bool:
+        """Whether a value of the row is above -inf, or NaN, unless all scores of the row are -inf.
+
+        Such are its maximum, and the logarithm of the sum of its exponentials.
+        """
+        if _uniform(node) is not None:
+            return True
+        if node.op in PERMUTATIONS:
+            return self._exceeds_minus_infinity(*_viewed(node, at))
+        if node.op == "stablehlo.reduce":
+            return kind_of(node.regions[0]) == "maximum" and self.ignores(node, at)
+        if node.op == "stablehlo.log":
+            return self._is_positive(node.operands[0], at)
+        return self._is_row_value(node, at, "stablehlo.add") and all(
+            self._exceeds_minus_infinity(n, at) for n in node.operands[-2:]
+        )
+
+    def _is_positive(self, node: Node, at: Indices) -> bool:
+        """Whether a value of the row is above 0, or NaN: the sum of its softmax's exponentials."""
+        value = _uniform(node)
+        if value is not None:
+            return value > 0
+        if node.op in PERMUTATIONS:
+            return self._is_positive(*_viewed(node, at))
+        if node.op == "stablehlo.reduce":
+            return self.ignores(node, at) and self._is_sum_of_softmax(node)
+        return self._is_row_value(node, at, "stablehlo.add", "stablehlo.maximum") and all(
+            self._is_positive(n, at) for n in node.operands[-2:]
+        )
+
+    def _is_row_value(self, node: Node, at: Indices, *ops: str) -> bool:
+        """One of `ops`, or a choice between two values that is the same for all keys of the row."""
+        chosen = node.op == "stablehlo.select" and not any(self.key in i.variables() for i in at)
+        return chosen or node.op in ops
+
+    def _is_sum_of_softmax(self, node: Node) -> bool:
+        """Whether a reduction adds e to the difference from the row's maximum: at least 1."""
+        dividend, start = node.operands
+        if kind_of(node.regions[0]) != "add" or _uniform(start) != 0:
+            return False
+        if dividend.op != "stablehlo.exponential":
+            return False
+        return shifted_rows(dividend.operands[0]) == tuple(node.attributes["dimensions"])
+
+
+def _through(node: Node, at: Indices) -> Place | None:
+    """What a view or a conversion between floats reads."""
+    if node.op == "stablehlo.convert":
+        (operand,) = node.operands
+        floats = all(n.elem.startswith(("f", "bf")) for n in (node, operand))
+        return (operand, at) if floats else None
+    return _viewed(node, at) if node.op in PERMUTATIONS else None
+
+
+def _viewed(node: Node, at: Indices) -> Place:
+    source = PERMUTATIONS[node.op](node, at)
+    return source.operand, source.indices
+
+
+def _selects(node: Node, at: Indices) -> Iterator[Place]:
+    """Selects through which the score of a key may reach its weight, outermost first."""
     while True:
-        if node.op == "stablehlo.select":
+        if (inner := _through(node, at)) is not None:
+            node, at = inner
+        elif node.op == "stablehlo.select":
             yield node, at
             node = node.operands[1] if _is_minus_infinity(node.operands[2]) else node.operands[2]
-        elif node.op in _KEEPS:
+        elif node.op == "stablehlo.multiply" and _uniform(node.operands[0]) is not None:
+            node = node.operands[1]
+        elif node.op in _TO_THE_MASK:
             node = node.operands[0]
-        elif node.op in PERMUTATIONS:
-            source = PERMUTATIONS[node.op](node, at)
-            node, at = source.operand, source.indices
         else:
             return
+
+
+_TO_THE_MASK = (
+    "stablehlo.subtract",
+    "stablehlo.exponential",
+    "stablehlo.multiply",
+    "stablehlo.divide",
+)
 
 
 def _limits_of(node: Node, at: Indices, row: Var, key: Var) -> Iterator[int]:
@@ -161,9 +294,23 @@ def _from_comparison(
 
 
 def _is_minus_infinity(node: Node) -> bool:
+    values = _constant(node)
+    return values is not None and bool(np.isneginf(values).all())
+
+
+def _uniform(node: Node) -> float | None:
+    """The finite value of all elements of a constant."""
+    values = _constant(node)
+    if values is None or not np.isfinite(values[0]) or (values != values[0]).any():
+        return None
+    return float(values[0])
+
+
+def _constant(node: Node) -> np.ndarray | None:
+    """The floats of a constant seen through views, flat; None where there are none."""
     while node.op in PERMUTATIONS:
         node = node.operands[0]
     if node.op != "stablehlo.constant":
-        return False
+        return None
     values = np.asarray(node.attributes["value"]).reshape(-1)
-    return values.dtype.kind == "f" and values.size > 0 and bool(np.isneginf(values).all())
+    return values if values.dtype.kind == "f" and values.size > 0 else None

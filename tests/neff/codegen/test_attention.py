@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neuron_compile.neff.codegen.attention_plan import AttentionPlan, plan_attention
 from neuron_compile.neff.codegen.dispatch import generate
+from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.module import read_program
 from neuron_compile.neff.target import Target, detect, make
 from tests import oracle
@@ -155,6 +157,99 @@ def test_reductions_that_see_masked_keys_see_them_all(also: str) -> None:
 
 def test_a_maximum_over_masked_keys_does_not_end_the_sum_early() -> None:
     text = attention(1, 20, 140, 16, causal=True, statistics=True, maximum_of="%scaled")
+    check(text, "attention", tolerance=1e-4)
+
+
+SCORES = "tensor<1x20x140xf32>"
+SHARES = f"  %p = stablehlo.divide %exp, %sumb : {SCORES}\n"
+TENTH = f"  %tenth = stablehlo.constant dense<0.1> : {SCORES}\n"
+LOG = f"  %log = stablehlo.log %sumb : {SCORES}\n"
+
+
+def with_weights(lines: str) -> str:
+    """Causal attention whose weights `%p` are `lines` of its scores, exponentials and their sum."""
+    text = attention(1, 20, 140, 16, causal=True)
+    assert SHARES in text
+    return text.replace(SHARES, lines)
+
+
+def step(result: str, op: str, *operands: str) -> str:
+    return f"  {result} = stablehlo.{op} {', '.join(operands)} : {SCORES}\n"
+
+
+def plan_of(text: str) -> AttentionPlan | None:
+    module = oracle.parse(outlined(text, "attention"))
+    with module.context:
+        (group,) = read_program(module).groups.values()
+    leaves = {p: i for i, p in enumerate(group.parameters)}
+    outputs = zip(group.results, group.outputs, strict=True)
+    roots = [Root(n, o, len(leaves) + i) for i, (n, o) in enumerate(outputs)]
+    first, second = (n for n in group.nodes() if n.op == "stablehlo.dot_general")
+    return plan_attention(first, second, roots, leaves)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        TENTH
+        + step("%less", "subtract", "%exp", "%tenth")
+        + step("%p", "divide", "%less", "%sumb"),
+        step("%twice", "exponential", "%exp") + step("%p", "divide", "%twice", "%sumb"),
+        step("%p", "subtract", "%exp", "%sumb"),
+        step("%p", "subtract", "%sumb", "%exp"),
+        step("%share", "divide", "%exp", "%sumb") + step("%p", "exponential", "%share"),
+        step("%share", "divide", "%exp", "%sumb") + step("%p", "cosine", "%share"),
+        step("%p", "divide", "%sumb", "%exp"),
+        LOG + step("%p", "divide", "%exp", "%log"),
+        TENTH + step("%less", "subtract", "%tenth", "%shift") + step("%p", "exponential", "%less"),
+    ],
+    ids=[
+        "less a constant",
+        "exponential twice",
+        "less the sum",
+        "sum less",
+        "exponential of shares",
+        "cosine",
+        "reciprocal",
+        "over what may be 0",
+        "exponential of infinity",
+    ],
+)
+def test_weights_that_are_not_0_behind_a_mask_have_no_limit(lines: str) -> None:
+    text = with_weights(lines)
+    plan = plan_of(text)
+    assert plan is not None
+    assert plan.limit is None
+    check(text, "attention", tolerance=1e-4)
+
+
+@pytest.mark.parametrize("of", ["%scaled", "%dot", "%masked"])
+def test_weights_that_also_see_scores_past_the_mask_have_no_limit(of: str) -> None:
+    """Those scores would never be computed: 0 times what lay in the buffer before may be NaN."""
+    lines = step("%share", "divide", "%exp", "%sumb") + step("%p", "multiply", "%share", of)
+    plan = plan_of(with_weights(lines))
+    assert plan is not None
+    assert plan.limit is None
+    check(with_weights(lines), "attention", tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        SHARES,
+        LOG + step("%less", "subtract", "%shift", "%log") + step("%p", "exponential", "%less"),
+        TENTH + step("%less", "multiply", "%tenth", "%exp") + step("%p", "divide", "%less", "%sumb"),
+        TENTH + step("%more", "add", "%sumb", "%tenth") + step("%p", "divide", "%exp", "%more"),
+    ],
+    ids=["shares", "logarithms", "scaled", "smoothed"],
+)  # fmt: skip
+def test_weights_that_are_0_behind_a_mask_have_its_limit(lines: str) -> None:
+    text = with_weights(lines)
+    plan = plan_of(text)
+    assert plan is not None
+    assert plan.limit is not None
+    assert plan.limit.offset == 1
+    assert len(plan.limit.reductions) == 2
     check(text, "attention", tolerance=1e-4)
 
 
