@@ -18,9 +18,9 @@ from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.loops import Root
-from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.program import Node, postorder
 from neuron_compile.neff.codegen.softmax import is_share
-from neuron_compile.neff.codegen.views import Indices
+from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 
 MOST_KEYS = 1 << 14  # of which a strip of scores and one of weights fit on a thread's stack
 LEAST_ROWS = 4
@@ -66,7 +66,7 @@ def plan_attention(
     batch = tuple(of(domain.variable(n)) for n in product.batch)
     row, key = domain.variable(product.m), domain.variable(product.k)
     at = product.a_source(batch, of(row), of(key)).indices
-    division = _division(product.a)
+    division = _division(product.a, at, key, first)
     weights, divisor = (product.a, None) if division is None else division.operands
     others = [(r.node, row_place(r.node, product, batch, of(row))) for r in rows]
     others += [(divisor, at)] if divisor is not None else []
@@ -124,17 +124,23 @@ def _uses(index: Index, v: Var) -> bool:
     return v in index.variables()
 
 
-def _division(weights: Node) -> Node | None:
-    """The node e / broadcast(s) that the weights are, seen through rounding.
+def _division(weights: Node, at: Indices, key: Var, scores: Node) -> Node | None:
+    """The node e / s that the weights are, seen through rounding, if s is one value per row.
 
     sum((e / s) * v) = sum(e * v) / s: re-association, and one division per result instead of one
-    per weight.
+    per weight. A divisor that knows nothing of the scores stays where it is: it may be 0, and an
+    infinite weight has another effect than an infinite sum.
     """
     node = weights
     while node.op == "stablehlo.convert" and compute_elem(node.tensor) == "f32":
         node = node.operands[0]
-    if node.op == "stablehlo.divide" and compute_elem(node.tensor) == "f32":
-        divisor = node.operands[1]
-        if divisor.op == "stablehlo.broadcast_in_dim" and node.shape == weights.shape:
-            return node
-    return None
+    if node.op != "stablehlo.divide" or compute_elem(node.tensor) != "f32":
+        return None
+    divisor = node.operands[1]
+    while divisor.op in PERMUTATIONS and any(_uses(i, key) for i in at):
+        source = PERMUTATIONS[divisor.op](divisor, at)
+        divisor, at = source.operand, source.indices
+    if any(_uses(i, key) for i in at) or scores not in postorder((divisor,)):
+        return None
+    reads = trace([(divisor, at)], lambda n: n is scores, into_reductions=False)
+    return None if reads.uses else node

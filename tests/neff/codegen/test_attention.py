@@ -238,7 +238,7 @@ def test_weights_that_also_see_scores_past_the_mask_have_no_limit(of: str) -> No
     [
         SHARES,
         LOG + step("%less", "subtract", "%shift", "%log") + step("%p", "exponential", "%less"),
-        TENTH + step("%less", "multiply", "%tenth", "%exp") + step("%p", "divide", "%less", "%sumb"),
+        TENTH + step("%e", "multiply", "%tenth", "%exp") + step("%p", "divide", "%e", "%sumb"),
         TENTH + step("%more", "add", "%sumb", "%tenth") + step("%p", "divide", "%exp", "%more"),
     ],
     ids=["shares", "logarithms", "scaled", "smoothed"],
@@ -251,6 +251,31 @@ def test_weights_that_are_0_behind_a_mask_have_its_limit(lines: str) -> None:
     assert plan.limit.offset == 1
     assert len(plan.limit.reductions) == 2
     check(text, "attention", tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"), [("140", "2"), ("20x140", "1, 2"), ("20", "1"), ("1x1", "0, 2")]
+)
+def test_a_division_by_what_is_no_value_of_the_row_stays_with_the_weights(
+    shape: str, dims: str
+) -> None:
+    n = f"tensor<{shape}xf32>"
+    text = with_weights(
+        step("%share", "divide", "%exp", "%sumb")
+        + f"  %nb = stablehlo.broadcast_in_dim %n, dims = [{dims}] : ({n}) -> {SCORES}\n"
+        + step("%p", "divide", "%share", "%nb")
+    ).replace(") -> (", f", %n: {n}) -> (", 1)
+    plan = plan_of(text)
+    assert plan is not None
+    assert plan.divisor is None
+    check(text, "attention", tolerance=1e-3)
+
+
+def test_a_softmax_is_divided_once_per_result() -> None:
+    plan = plan_of(with_weights(SHARES))
+    assert plan is not None
+    assert plan.divisor is not None
+    assert plan.shares
 
 
 def heads_in_rows(b: int, t: int, h: int, d: int) -> str:
