@@ -54,7 +54,7 @@ def viewed_inputs(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, torch.fx.N
     """
     found = {}
     for node in graph.graph.nodes:
-        if node.target in _OPERATORS and _is_absolute(node):
+        if is_absolute(node):
             root = _root(node.args[0])
             if root.op == "placeholder":
                 found[node] = root
@@ -77,9 +77,13 @@ def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((storage_length(tensor),), (1,), 0)
 
 
-def _is_absolute(node: torch.fx.Node) -> bool:
-    """Without an offset, the view begins where the viewed tensor does."""
-    position = _OPERATORS[node.target]  # type: ignore[index]
+def is_absolute(node: torch.fx.Node) -> bool:
+    """Whether the node takes a view at an absolute position; without an offset, the view begins
+    where the viewed tensor does.
+    """
+    position = _OPERATORS.get(node.target)  # type: ignore[arg-type]
+    if position is None:
+        return False
     given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
     return given is not None
 

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neuron_compile.call_plan import OutputRule
 from neuron_compile.lowering import decomposition_table
-from neuron_compile.specialize import Argument, concrete_size, is_dynamic
+from neuron_compile.specialize import Argument, ChangedView, concrete_size, is_dynamic
 
 FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 
@@ -87,7 +87,10 @@ def changed_inputs() -> list[int]:
 
 
 class OutputFacts:
-    """What is known of a graph's outputs besides their values; see `rules`."""
+    """What is known of a graph's outputs besides their values; see `rules`.
+
+    `changed_views` are the outputs that are made again from an input the graph changes.
+    """
 
     def __init__(
         self,
@@ -100,26 +103,32 @@ class OutputFacts:
         self._kind = kind
         self._strides: list[tuple[Any, ...] | None] = [None] * count
         self._types: list[OutputType | None] = [None] * count
-        self.mutated = 0
+        self.changed_views: tuple[ChangedView, ...] = ()
+        # Where the new values of mutated inputs are.
+        self._mutated = range(0)
         metadata = _metadata()
         if kind == BACKWARD or metadata is None:
             return
         if not is_dynamic(graph):
             eager_strides = [s if s and _all_int(s) else None for s in eager_strides]
-        # A forward graph returns: new values of mutated inputs, the user's outputs, bases of views,
+        # A forward graph returns: tokens that keep operators with effects in order, which are its
+        # first inputs as well, new values of mutated inputs, the user's outputs, bases of views,
         # saved tensors.
-        self.mutated = metadata.num_mutated_inp_runtime_indices
-        end = self.mutated + len(metadata.output_info)
+        tokens = len(metadata.tokens)
+        end_of_mutated = tokens + metadata.num_mutated_inp_runtime_indices
+        self._mutated = range(tokens, end_of_mutated)
+        end = end_of_mutated + len(metadata.output_info)
         if end <= count and len(eager_strides) == len(metadata.output_info):
-            self._strides[self.mutated : end] = eager_strides
-            self._types[self.mutated : end] = [i.output_type for i in metadata.output_info]
+            self._strides[end_of_mutated:end] = eager_strides
+            self._types[end_of_mutated:end] = [i.output_type for i in metadata.output_info]
+            self.changed_views = _changed_views(metadata, end_of_mutated)
 
     def rules(self, arguments: Sequence[Argument]) -> list[OutputRule]:
         """One rule per output, for these concrete arguments (any, if nothing is symbolic)."""
         return [self._rule(position, arguments) for position in range(len(self._types))]
 
     def _rule(self, position: int, arguments: Sequence[Argument]) -> OutputRule:
-        if position < self.mutated:
+        if position in self._mutated:
             # Written back one after the other: none may still be another input's memory.
             return OutputRule(own_memory=True)
         kind = self._types[position]
@@ -136,6 +145,17 @@ class OutputFacts:
             # by the user would not be noticed by a saved tensor that shares it.
             alone=self._kind == FORWARD and kind is OutputType.unsafe_view_alias,
         )
+
+
+def _changed_views(metadata: ViewAndMutationMeta, first: int) -> tuple[ChangedView, ...]:
+    """For the user's outputs, which begin at position `first` of the graph's."""
+    tokens = len(metadata.tokens)
+    values = {source: tokens + k for k, source in enumerate(metadata.mutated_inp_runtime_indices)}
+    return tuple(
+        ChangedView(first + k, values[info.base_idx], tokens + info.base_idx)
+        for k, info in enumerate(metadata.output_info)
+        if info.output_type is OutputType.alias_of_input and info.base_idx in values
+    )
 
 
 def _metadata() -> ViewAndMutationMeta | None:

@@ -77,7 +77,7 @@ class _Front:
         def make(concrete: torch.fx.GraphModule, arguments: Sequence[Argument]) -> Runner:
             return self._compile_static(concrete, kind, facts.rules(arguments))
 
-        return specializing_callable(graph, make)
+        return specializing_callable(graph, make, facts.changed_views)
 
     def _compile_static(
         self, graph: torch.fx.GraphModule, kind: str, rules: Sequence[OutputRule]

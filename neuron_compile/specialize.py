@@ -3,8 +3,9 @@ sizes.
 
 In: an AOTAutograd graph whose placeholders may be SymInts, and the arguments of one call. Out: the
 same graph with every size a number, every node's meta a static FakeTensor; inputs that are viewed
-at absolute positions are whole storages. Invariant: the captured graph is not changed and no guard
-is added to it, so what Dynamo marked dynamic stays dynamic.
+at absolute positions are whole storages, and returned views of changed inputs are views of the
+inputs. Invariant: the captured graph is not changed and no guard is added to it, so what Dynamo
+marked dynamic stays dynamic.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch._subclasses.fake_tensor import (
 
 from neuron_compile.absolute import (
     can_show_storage,
+    is_absolute,
     storage_length,
     viewed_inputs,
     whole_storage,
@@ -31,6 +33,7 @@ from neuron_compile.absolute import (
 from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.errors import LoweringError
 from neuron_compile.placement import user_line
+from neuron_compile.views import path_from
 
 # Numbers that depend on a symbolic size, as they stand in a captured graph.
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -56,6 +59,21 @@ class Argument:
     storage: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedView:
+    """Output `output` is a view of the new value, output `value`, of input `source` (positions).
+
+    AOTAutograd writes the value back and makes the view again from the input. If symbolic sizes
+    keep it from repeating the view, it goes by sizes, strides and offset of what the graph returned
+    and of the tensor that is a view of. A new value lies elsewhere than the input: in dense memory,
+    from its beginning.
+    """
+
+    output: int
+    value: int
+    source: int
+
+
 def is_dynamic(graph: torch.fx.GraphModule) -> bool:
     """True if a size or a number in the graph is symbolic."""
     return any(_has_symbol(node.meta.get("val")) for node in graph.graph.nodes)
@@ -69,11 +87,12 @@ def varies(graph: torch.fx.GraphModule) -> bool:
 def specializing_callable(
     graph: torch.fx.GraphModule,
     make: Callable[[torch.fx.GraphModule, Sequence[Argument]], Runner],
+    changed_views: Sequence[ChangedView] = (),
 ) -> Runner:
     """A boxed callable for a graph that `varies`; `make(graph, arguments)` compiles a static
     one.
     """
-    specializations = _Specializations(graph, make)
+    specializations = _Specializations(graph, make, changed_views)
     viewed = specializations.viewed
 
     def call(args: list[Any]) -> Sequence[Any]:
@@ -93,9 +112,11 @@ class _Specializations:
         self,
         graph: torch.fx.GraphModule,
         make: Callable[[torch.fx.GraphModule, Sequence[Argument]], Runner],
+        changed_views: Sequence[ChangedView],
     ) -> None:
         self._graph = graph
         self._make = make
+        self._changed_views = changed_views
         self._runners: dict[tuple[Any, ...], Runner] = {}
         self._lock = threading.Lock()
         self._made = 0
@@ -127,7 +148,8 @@ class _Specializations:
             runner = self._runners.get(signature)
             if runner is None:
                 arguments = [_describe(value) for value in args]
-                runner = self._make(concrete_graph(self._graph, arguments), arguments)
+                concrete = concrete_graph(self._graph, arguments, self._changed_views)
+                runner = self._make(concrete, arguments)
                 self._keep(signature, runner)
         return runner
 
@@ -147,13 +169,15 @@ class _Specializations:
 
 
 def concrete_graph(
-    graph: torch.fx.GraphModule, arguments: Sequence[Argument]
+    graph: torch.fx.GraphModule,
+    arguments: Sequence[Argument],
+    changed_views: Sequence[ChangedView] = (),
 ) -> torch.fx.GraphModule:
     """The graph for these arguments: numbers folded, sizes re-propagated through every operator.
 
     Placeholders keep their positions; one that stands for a number has that number as its meta and
     no user. One that is viewed at an absolute position becomes its whole storage, and the input a
-    view of that.
+    view of that. The outputs that are `changed_views` become views of the inputs.
     """
     new = torch.fx.Graph()
     values: dict[torch.fx.Node, Any] = {}  # old node -> FakeTensor(s) or number
@@ -164,8 +188,11 @@ def concrete_graph(
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for node in graph.graph.nodes:
             if node.op == "output":
-                result = torch.fx.map_arg(node.args[0], copies.__getitem__)
-                new.output(result).meta.update(node.meta)
+                result = list(torch.fx.map_arg(node.args[0], copies.__getitem__))
+                for view in changed_views:
+                    found = _view_of_input(new, graph.graph, view, copies, values)
+                    result[view.output] = found or result[view.output]
+                new.output(tuple(result)).meta.update(node.meta)
                 break
             if node in viewed.values():
                 argument = next(remaining)
@@ -277,6 +304,30 @@ def _input_in_storage(
     )
     view.meta = {**whole.meta, "val": whole.meta["val"].as_strided(*place)}
     return view
+
+
+def _view_of_input(
+    new: torch.fx.Graph,
+    old: torch.fx.Graph,
+    view: ChangedView,
+    copies: dict[torch.fx.Node, Any],
+    values: dict[torch.fx.Node, Any],
+) -> torch.fx.Node | None:
+    """The views between the new value and the output, repeated on the input; None if an operator in
+    between is no view, or takes one at an absolute position, where the input does not matter.
+    """
+    outputs: Sequence[Any] = old.output_node().args[0]  # type: ignore[assignment]
+    source = old.find_nodes(op="placeholder")[view.source]
+    changed = outputs[view.value]
+    path = path_from(changed, outputs[view.output])
+    if path is None or any(is_absolute(node) for node in path):
+        return None
+    copies, values = {**copies, changed: copies[source]}, {**values, changed: values[source]}
+    for node in path:
+        values[node] = _evaluate(node, values)
+        copies[node] = new.node_copy(node, copies.__getitem__)
+        copies[node].meta = {**node.meta, "val": values[node]}
+    return copies[outputs[view.output]]
 
 
 def _fake_attribute(graph: torch.fx.GraphModule, node: torch.fx.Node, mode: FakeTensorMode) -> Any:

@@ -64,6 +64,23 @@ def base_of(node: torch.fx.Node) -> torch.fx.Node:
     return node
 
 
+def path_from(base: torch.fx.Node, view: torch.fx.Node) -> list[torch.fx.Node] | None:
+    """The nodes that make `view` of `base`, in order, with the operators that give several views;
+    None if it is none.
+    """
+    path: list[torch.fx.Node] = []
+    node: torch.fx.Node = view
+    while node is not base:
+        source = _source(node)
+        if source is None:
+            return None
+        path.append(node)
+        if node.target is operator.getitem:
+            path.append(node.args[0])  # type: ignore[arg-type]
+        node = source
+    return path[::-1]
+
+
 def layout_on(node: torch.fx.Node, base: torch.fx.Node) -> Layout:
     """Where `node`, a view of `base`, lies on it."""
     view, whole = node.meta["val"], base.meta["val"]

@@ -54,6 +54,19 @@ def test_mutated_input_comes_first_and_is_no_other_input_s_memory(rules) -> None
     assert result.stride == (1,)
 
 
+def test_tokens_of_operators_with_effects_come_before_all_other_outputs(rules) -> None:
+    def f(x, y):
+        inverse = torch.linalg.inv(x)  # its check of the matrix is an effect
+        return y.add_(1)[0], inverse, torch.kron(y, y)
+
+    found = rules(f, torch.eye(3), torch.ones(2, 5), dynamic=False)["inference"]
+    _token, mutated, alias, inverse, product = found
+    assert mutated == OutputRule(own_memory=True)
+    assert alias == OutputRule()
+    assert (len(inverse.stride), inverse.own_memory) == (2, True)
+    assert product == OutputRule(stride=(25, 1), own_memory=True)
+
+
 def test_alias_of_an_input_may_share_its_memory(rules) -> None:
     [alias] = rules(lambda x: x.t(), torch.ones(2, 3))["inference"]
     assert not alias.own_memory

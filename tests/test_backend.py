@@ -135,6 +135,18 @@ def test_unsupported_operators_are_all_listed_with_their_lines() -> None:
     assert "what to do" in text
 
 
+def test_unsupported_operator_with_an_effect_beside_other_results_is_named() -> None:
+    """Its token is one more output, which must not be taken for the user's first."""
+
+    def f(x):
+        return torch.linalg.inv(x), torch.kron(x, x), x[0]
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"aten\.linalg_inv_ex"):
+        torch.compile(f, backend="neuron")(torch.eye(3))
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"aten\.linalg_inv_ex"):
+        torch.compile(f, backend="neuron")(torch.eye(3).requires_grad_())
+
+
 def test_an_unsupported_operator_can_be_left_to_pytorch() -> None:
     """What the error advises."""
 

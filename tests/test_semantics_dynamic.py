@@ -159,3 +159,81 @@ def test_conjugation_and_negation_still_to_be_done(pending) -> None:
     for n in (3, 5, 4):
         x = pending(torch.randn(n, dtype=torch.complex64))
         torch.testing.assert_close(compiled(x), x * 2)
+
+
+def _rows(x):
+    return x.fill_(1)[:, : x.size(0) - 4]
+
+
+def _columns_of_a_part(x):
+    x[0].add_(1)
+    return x[1 : x.size(0) - 4].t().unsqueeze(0)
+
+
+def _one_of_several(x):
+    return x.add_(1).split(x.size(1) // 2, 1)[1]
+
+
+def _changed_through_a_view(x):
+    y = x.t().add_(1)
+    return y[1 : x.size(0) - 3], x[: x.size(1) - 2], x
+
+
+def _whole(x):
+    return x.mul_(2).view(x.size(0), -1)
+
+
+def _beside_a_result(x):
+    x.mul_(2)
+    return x[x.size(0) - 3 :], x + 1
+
+
+def _at_an_absolute_position(x):
+    return x.add_(1).as_strided((x.size(0) - 5, 2), (1, 9), 13)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("trained", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        _rows,
+        _columns_of_a_part,
+        _changed_through_a_view,
+        _whole,
+        _beside_a_result,
+        _at_an_absolute_position,
+    ],
+)
+def test_views_of_a_changed_input_lie_on_the_input(f, trained: bool) -> None:
+    _assert_lies_on_the_input(f, trained=trained)
+
+
+def test_one_of_several_views_of_a_changed_input_lies_on_the_input() -> None:
+    """For inference: AOTAutograd has what autograd knows as one of several views copied."""
+    _assert_lies_on_the_input(_one_of_several, trained=False)
+
+
+def _assert_lies_on_the_input(f, *, trained: bool) -> None:
+    """The input has gaps and begins in the middle of its storage; its new value does neither."""
+    compiled = torch.compile(f, backend="neuron", dynamic=True)
+    for n in (7, 8):
+        first, last = (torch.arange(9.0 * (n + 2)).view(n + 2, 9) for _ in range(2))
+        theirs = (first.requires_grad_(trained) * 1)[1:-1, 2:8]
+        ours = (last.requires_grad_(trained) * 1)[1:-1, 2:8]
+        expected, found = _as_tuple(f(theirs)), _as_tuple(compiled(ours))
+        assert torch.equal(ours, theirs)
+        for a, b in zip(found, expected, strict=True):
+            assert torch.equal(a, b)
+            assert (a.stride(), a.storage_offset()) == (b.stride(), b.storage_offset())
+            assert a.requires_grad == b.requires_grad
+            shared = a.untyped_storage().data_ptr() == ours.untyped_storage().data_ptr()
+            assert shared == (b.untyped_storage().data_ptr() == theirs.untyped_storage().data_ptr())
+        if trained:
+            sum(y.square().sum() for y in expected).backward()
+            sum(y.square().sum() for y in found).backward()
+            assert torch.equal(last.grad, first.grad)
+
+
+def _as_tuple(result):
+    return result if isinstance(result, tuple) else (result,)

@@ -13,6 +13,7 @@ from neuron_compile.views import (
     is_dense,
     layout_on,
     overlaps_itself,
+    path_from,
     same_memory_order,
 )
 from tests.graphs import aten_graph
@@ -42,6 +43,19 @@ def test_layout_of_a_chain_of_views(view) -> None:
     layout = layout_on(node, base)
     rebuilt = (x + 1).as_strided(layout.size, layout.stride, layout.offset)
     assert torch.equal(rebuilt, view(x + 1))
+    path = path_from(base, node)
+    values = {base: x + 1}
+    for step in path:
+        values[step] = step.target(*torch.fx.map_arg(step.args, values.__getitem__), **step.kwargs)
+    assert torch.equal(values[node], view(x + 1))
+
+
+def test_no_path_leads_from_another_base() -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    graph = aten_graph(lambda x: ((x + 1).t(), x * 2), x)
+    view, other = graph.graph.output_node().args[0]
+    assert path_from(other, view) is None
+    assert path_from(view, view) == []
 
 
 @pytest.mark.parametrize(
