@@ -29,18 +29,7 @@ def dot(m: int, k: int, n: int, elem: str, form: str) -> str:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize(
-    "size",
-    [
-        (4, 4, 4),
-        (17, 33, 50),
-        (64, 64, 96),
-        (30, 70, 257),
-        (9, 3000, 20),
-        (70, 200, 120),
-        (40, 1733, 40),
-    ],
-)
+@pytest.mark.parametrize("size", [(4, 4, 4), (17, 33, 50), (20, 70, 57)])
 def test_every_layout(size: tuple[int, int, int], form: str, target: Target) -> None:
     check(dot(*size, "f32", form), "contract", target=target, tolerance=1e-4)
 

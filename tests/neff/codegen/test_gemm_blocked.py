@@ -17,10 +17,16 @@ PAIRS = make("x86-64-v4", ["avx512_bf16"])
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
-@pytest.mark.parametrize("form", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(
     "size",
     [
+        (64, 64, 96),
+        (30, 70, 257),
+        (9, 3000, 20),
+        (6, 30000, 10),  # one panel longer than a thread keeps of its own
+        (70, 200, 120),
+        (40, 1733, 40),  # k without a divisor
         (300, 1000, 80),  # two chunks of rows, one block of k
         (26, 1030, 700),  # two blocks of k, the second one partly empty
         (250, 1100, 900),  # more panels than wait in memory, some columns missing
