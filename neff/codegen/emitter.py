@@ -280,13 +280,6 @@ class Emitter:
             f"math.fma {a.name}, {b.name}, {c.name} : {a.type}", (a, b, c), a.elem, a.lanes
         )
 
-    def poly(self, x: Val, coefficients: Sequence[float]) -> Val:
-        """Horner's rule; coefficients from the highest power down."""
-        result = self.const(x.elem, coefficients[0], x.lanes)
-        for c in coefficients[1:]:
-            result = self.fma(result, x, self.const(x.elem, c, x.lanes))
-        return result
-
     def compare(self, predicate: str, a: Val, b: Val) -> Val:
         """`arith.cmpf`/`arith.cmpi`; predicates as in MLIR (`olt`, `une`, `slt`, `ult`, ...)."""
         a, b = self.match(a, b)
