@@ -25,8 +25,10 @@ def attention_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
     first = len(leaves)
     outputs = zip(group.results, group.outputs, strict=True)
     roots = [Root(n, o, first + i) for i, (n, o) in enumerate(outputs) if o.size]
+    if not roots:
+        return []
     dots = [n for n in group.nodes() if n.op in CONTRACTIONS]
-    plan = plan_attention(dots[0], dots[1], roots, leaves) if len(dots) == 2 else None
+    plan = plan_attention(dots[0], dots[1], roots, leaves, target) if len(dots) == 2 else None
     if plan is not None:
         free_slot = first + len(group.outputs)
         return [AttentionKernel(plan, leaves, free_slot, name, target).kernel()]

@@ -13,7 +13,12 @@ from math import prod
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.attention_operand import Operand, panels_of
-from neuron_compile.neff.codegen.attention_plan import AttentionPlan, row_place
+from neuron_compile.neff.codegen.attention_plan import (
+    AttentionPlan,
+    packed_on_stack,
+    row_place,
+    strip_rows,
+)
 from neuron_compile.neff.codegen.attention_prefetch import Rows, prefetch, rows_in_memory
 from neuron_compile.neff.codegen.contraction import contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
@@ -26,9 +31,6 @@ from neuron_compile.neff.codegen.rows import plan_rows
 from neuron_compile.neff.codegen.tile_product import UNROLL
 from neuron_compile.neff.codegen.views import Indices, Source
 from neuron_compile.neff.target import Target
-
-STACK_BYTES = 1 << 20  # of packed keys and values; more of them lie in the arena, task by task
-STRIP_ROWS = 6  # query rows at a time: their scores stay in the first-level cache
 
 
 class AttentionKernel:
@@ -51,15 +53,15 @@ class AttentionKernel:
         )
         everything = (*plan.fused, *((r, None) for r in plan.rows))
         self.results = {r.number: self.e.pointer_argument("%ptrs", r.number) for r, _ in everything}
-        self.strip = STRIP_ROWS if target.vector_bytes == 64 else 4
+        self.strip = strip_rows(target)
         self.packed_keys = panels_of(plan.scores, target)
         self.packed_values = panels_of(plan.product, target)
         self.packed_elements = self.packed_keys.elements + self.packed_values.elements
         self.scratch: Val | None = None
-        if 4 * self.packed_elements > STACK_BYTES:
-            self.scratch = self.e.pointer_argument("%ptrs", free_slot)
-        else:
+        if packed_on_stack(plan.scores, plan.product, target):
             self._put_operands_at(self.e.local("f32", self.packed_elements))
+        else:
+            self.scratch = self.e.pointer_argument("%ptrs", free_slot)
 
     def _put_operands_at(self, memory: Val) -> None:
         keys, plan = self.packed_keys, self.plan

@@ -12,18 +12,24 @@ from math import prod
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
+from neuron_compile.neff.codegen.attention_operand import panels_of
 from neuron_compile.neff.codegen.causal import CausalLimit, causal_limit
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem
+from neuron_compile.neff.codegen.emitter import STACK_BYTES
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Node, postorder
+from neuron_compile.neff.codegen.rows import ROW_BYTES
 from neuron_compile.neff.codegen.softmax import is_share
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
+from neuron_compile.neff.target import Target
 
 MOST_KEYS = 1 << 14  # of which a strip of scores and one of weights fit on a thread's stack
 LEAST_ROWS = 4
+PACKED_BYTES = 1 << 20  # of keys and values on the stack; more of them lie in the arena, by task
+SPARE_BYTES = ROW_BYTES + (1 << 14)  # rows that loops keep, and one value per row and reduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,9 @@ class AttentionPlan:
 
 
 def plan_attention(
-    first: Node, second: Node, roots: Sequence[Root], leaves: Mapping[Node, int]
+    first: Node, second: Node, roots: Sequence[Root], leaves: Mapping[Node, int], target: Target
 ) -> AttentionPlan | None:
+    """None where the group is of another kind, or its strips would not fit on a thread's stack."""
     product = contraction_of(second)
     if product.m < LEAST_ROWS or product.n < 4 or len(product.reduced) != 1:
         return None
@@ -56,7 +63,11 @@ def plan_attention(
     if compute_elem(second.tensor) != "f32" or compute_elem(first.tensor) != "f32":
         return None
     scores = _scores(first, product, leaves)
-    if scores is None:
+    if (
+        scores is None
+        or not scores.k
+        or local_bytes(scores, product, target) + SPARE_BYTES > STACK_BYTES
+    ):
         return None
     inverses = [(r, invert(r.node, second, leaves.__contains__)) for r in roots]
     fused = tuple((r, i) for r, i in inverses if i is not None)
@@ -80,6 +91,27 @@ def plan_attention(
         rows,
         causal_limit((weights, at), others, first, row, key),
     )
+
+
+def strip_rows(target: Target) -> int:
+    """Query rows at a time: their scores stay in the first-level cache."""
+    return 6 if target.vector_bytes == 64 else 4
+
+
+def packed_on_stack(scores: Contraction, product: Contraction, target: Target) -> bool:
+    return _packed_bytes(scores, product, target) <= PACKED_BYTES
+
+
+def local_bytes(scores: Contraction, product: Contraction, target: Target) -> int:
+    """On the stack: a strip of queries, scores, weights and sums; keys and values if they fit."""
+    keys, values = panels_of(scores, target), panels_of(product, target)
+    strip = 4 * strip_rows(target) * (scores.k + 2 * keys.padded + values.padded + 1)
+    packed = packed_on_stack(scores, product, target)
+    return strip + (_packed_bytes(scores, product, target) if packed else 0)
+
+
+def _packed_bytes(scores: Contraction, product: Contraction, target: Target) -> int:
+    return 4 * (panels_of(scores, target).elements + panels_of(product, target).elements)
 
 
 def row_place(node: Node, product: Contraction, batch: Indices, row: Index) -> Indices:

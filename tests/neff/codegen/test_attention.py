@@ -185,7 +185,7 @@ def plan_of(text: str) -> AttentionPlan | None:
     outputs = zip(group.results, group.outputs, strict=True)
     roots = [Root(n, o, len(leaves) + i) for i, (n, o) in enumerate(outputs)]
     first, second = (n for n in group.nodes() if n.op == "stablehlo.dot_general")
-    return plan_attention(first, second, roots, leaves)
+    return plan_attention(first, second, roots, leaves, make("x86-64-v4"))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +276,34 @@ def test_a_softmax_is_divided_once_per_result() -> None:
     assert plan is not None
     assert plan.divisor is not None
     assert plan.shares
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("size", [(1, 6, 10, 100_000), (1, 5, 16_000, 20)])
+def test_rows_too_long_for_the_stack(size: tuple[int, int, int, int], target: Target) -> None:
+    """Of queries and results, as where channels attend to each other; of scores."""
+    agree_with_numpy(size, size[2], target)
+
+
+@pytest.mark.parametrize("size", [(0, 8, 8, 16), (2, 0, 8, 16), (2, 8, 8, 0)])
+def test_without_a_result_there_is_nothing_to_do(size: tuple[int, int, int, int]) -> None:
+    b, q, k, d = size
+    inputs = [np.zeros((b, n, d), np.float32) for n in (q, k, k)]
+    (got,) = run(outlined(attention(*size, causal=True), "attention"), inputs)
+    assert got.shape == (b, q, d)
+
+
+def test_scores_of_no_width_are_0() -> None:
+    """Queries and keys without elements: every weight is the same."""
+    text = attention(2, 9, 12, 5)
+    query, key = "tensor<2x9x5xf32>", "tensor<2x12x5xf32>"
+    for wide in (f"%q: {query}, %k: {key}", f"({query}, {key})"):
+        assert text.count(wide) == 1
+        text = text.replace(wide, wide.replace("x5x", "x0x"))
+    v = np.random.default_rng(0).standard_normal((2, 12, 5)).astype(np.float32)
+    none = [np.zeros((2, n, 0), np.float32) for n in (9, 12)]
+    (got,) = run(outlined(text, "attention"), [*none, v])
+    np.testing.assert_allclose(got, np.repeat(v.mean(1, keepdims=True), 9, 1), 1e-5, 1e-6)
 
 
 def heads_in_rows(b: int, t: int, h: int, d: int) -> str:
