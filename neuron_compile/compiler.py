@@ -13,12 +13,13 @@ import logging
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch.fx
 
 from neuron_compile import counters, options
+from neuron_compile.agreement import require_agreement
 from neuron_compile.cache.explain import explain
 from neuron_compile.cache.key import Key
 from neuron_compile.cache.once import get_or_build
@@ -101,15 +102,23 @@ def _start(job: Job) -> tuple[Key | None, Artifacts]:
 
 
 def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
-    """From disk, or built and stored there."""
-    store = _store(job)
+    """From disk, or built and stored there. An entry that does not fit the graph's buffers counts
+    as damaged, whatever key it records: its code would write past their end.
+    """
+
+    def read(data: bytes) -> Neff:
+        neff = reader.read(data)
+        require_agreement(neff, job.graph)
+        return neff
+
+    store = _store(job, read)
     if store is None:
         counters.add("bypasses")
         return _build(job, key.provenance(), files)
 
     def build() -> bytes:
-        if _LOG.isEnabledFor(logging.INFO):
-            _LOG.info("%s (%s): %s", job.name, job.kind, explain(store, key))
+        if _LOG.isEnabledFor(logging.INFO) and (every := _store(job)) is not None:
+            _LOG.info("%s (%s): %s", job.name, job.kind, explain(every, key))
         return _build(job, key.provenance(), files)
 
     with counters.timed("cache"):
@@ -169,10 +178,12 @@ def _key(job: Job) -> Key | None:
         return None
 
 
-def _store(job: Job) -> Store[Neff] | None:
+def _store(job: Job, read: Callable[[bytes], Neff] = reader.read) -> Store[Neff] | None:
     environment = job.environment
     root = None if environment.disable_cache else cache_root(environment)
-    return None if root is None else open_store(root, job.target, environment.local_cache_dir)
+    if root is None:
+        return None
+    return open_store(root, job.target, environment.local_cache_dir, read=read)
 
 
 class _Memory:

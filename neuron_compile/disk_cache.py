@@ -6,6 +6,7 @@ nor torch_mlir, so that the command line is quick and a hit stays cheap.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from neuron_compile.cache.location import default_root
@@ -21,12 +22,18 @@ def cache_root(environment: Environment) -> Path | None:
     return environment.cache_dir or default_root()
 
 
-def open_store(root: Path, target: Target, lock_root: Path | None = None) -> Store[Neff]:
-    """The entries for `target` below `root`; reading one checks the whole NEFF."""
+def open_store(
+    root: Path,
+    target: Target,
+    lock_root: Path | None = None,
+    *,
+    read: Callable[[bytes], Neff] = reader.read,
+) -> Store[Neff]:
+    """The entries for `target` below `root`; `read` checks the whole NEFF, or more than that."""
     return Store(
         root,
         target.name,
-        reader.read,
+        read,
         provenance_of=lambda neff: neff.provenance,
         lock_root=lock_root,
     )

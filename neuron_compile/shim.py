@@ -17,11 +17,12 @@ from typing import Any, Protocol
 import torch
 
 from neuron_compile import pool
+from neuron_compile.agreement import disagreement
 from neuron_compile.call_plan import Buffer, CallPlan, Returned, Source
 from neuron_compile.counters import Calls
 from neuron_compile.effects import Check
 from neuron_compile.errors import ExecutionError
-from neuron_compile.neff.schema import row_major
+from neuron_compile.neff.schema import Neff, row_major
 
 _Tensor = torch._C.TensorBase
 _address = _Tensor.data_ptr
@@ -42,9 +43,12 @@ def _empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -
 class Program(Protocol):
     """What the shim needs of a loaded executable.
 
-    `run` takes the addresses of inputs, then outputs, blocks until all is written, and may be
-    called from several threads at once.
+    `neff.plan` says what its buffers are. `run` takes the addresses of inputs, then outputs, blocks
+    until all is written, and may be called from several threads at once.
     """
+
+    @property
+    def neff(self) -> Neff: ...
 
     def run(self, addresses: list[int]) -> None: ...
 
@@ -54,7 +58,10 @@ def make_callable(
 ) -> Callable[[list[Any]], list[Any]]:
     """A boxed callable (`_boxed_call`): it empties the list of arguments, so that they can be
     freed.
+
+    Raises ExecutionError if the program's buffers are not those of the plan.
     """
+    _demand_agreement(program, plan)
     pick = _picker(plan.arguments)
     allocators = tuple(_allocator(buffer) for buffer in plan.outputs)
     expected = _LayoutCheck(plan.inputs)
@@ -88,6 +95,17 @@ def make_callable(
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
+
+
+def _demand_agreement(program: Program, plan: CallPlan) -> None:
+    found = disagreement(program.neff.plan, plan.inputs, plan.outputs)
+    if found:
+        raise ExecutionError(
+            f"the program {program.neff.name!r} is not one of the graph to run: {found}",
+            why="its code would read or write past the end of the call's buffers",
+            remedy="clear the cache of compiled graphs (`neuron-compile cache clear`); if it was "
+            "compiled just now, this is a defect of the backend: please report it",
+        )
 
 
 def make_rearranger(plan: CallPlan) -> Callable[[list[Any]], list[Any]]:

@@ -14,6 +14,31 @@ from types import SimpleNamespace
 import torch
 import torch.fx
 
+from neuron_compile.neff.schema import HostPlan, Kernel, TensorSpec, tensor
+
+
+def described(
+    inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, uses_random: bool = False
+) -> SimpleNamespace:
+    """As much of a `Neff` with these buffers as the front door looks at."""
+    state = (tensor("state", "uint64", (2,)),) if uses_random else ()
+    plan = HostPlan(
+        inputs=(*_specs("x", inputs), *state),
+        outputs=_specs("y", outputs),
+        constants=(),
+        scratch_bytes=0,
+        uses_random=uses_random,
+        kernels=(Kernel("eager", "loop", 3, ()),),
+    )
+    return SimpleNamespace(name="double", plan=plan)
+
+
+def _specs(name: str, likes: Sequence[torch.Tensor]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        tensor(f"{name}{i}", str(t.dtype).removeprefix("torch."), tuple(t.shape), t.stride())
+        for i, t in enumerate(likes)
+    )
+
 
 class EagerProgram:
     """Counts its runs in `runs`; raises `failure` instead of computing, if that is set."""
@@ -22,8 +47,7 @@ class EagerProgram:
         self._graph = graph
         self._inputs = [n.meta["val"] for n in graph.graph.find_nodes(op="placeholder")]
         self._outputs = [n.meta["val"] for n in graph.graph.output_node().args[0]]
-        kernel = SimpleNamespace(name="eager", launches=3)
-        self.neff = SimpleNamespace(plan=SimpleNamespace(kernels=(kernel,), uses_random=False))
+        self.neff = described(self._inputs, self._outputs)
         self.runs = 0
         self.failure: Exception | None = None
 

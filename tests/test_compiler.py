@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from neuron_compile.call_plan import OutputRule, plan
 from neuron_compile.compiler import Job, compile_only, executable, forget_executables
 from neuron_compile.environment import Environment
 from neuron_compile.errors import OptionError
+from neuron_compile.neff.reader import read
+from neuron_compile.neff.writer import write
 from neuron_compile.options import Options
 from tests.graphs import aten_graph
 
@@ -119,6 +122,38 @@ def test_read_only_directory_is_survived(tmp_path: Path, caplog) -> None:
     assert torch.equal(run(program), torch.arange(5.0) * 2 + 1)
     assert counted("compiles") == [1]
     assert "compilation goes on without the cache" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cat([x, x]),  # would write past the end of the output
+        lambda x: x.double(),
+        lambda x: (x + 1, x + 2),
+        lambda x: x.sum(),
+    ],
+)
+def test_entry_of_other_buffers_is_compiled_again_whatever_key_it_records(
+    tmp_path: Path, caplog, function
+) -> None:
+    executable(job(tmp_path / "cache"))
+    [entry] = (tmp_path / "cache").rglob("*.neff")
+    right = read(entry.read_bytes())
+    graph = aten_graph(function, torch.ones(5))
+    count = len(graph.graph.output_node().args[0])
+    work, _ = plan(graph, [OutputRule()] * count)
+    other = executable(
+        Job(work, "inference", Options(), Environment(cache_dir=tmp_path / "other"), {})
+    )
+    entry.write_bytes(write(replace(other.neff, provenance=right.provenance)))
+    forget_executables()
+    neuron_compile.reset_stats()
+    assert torch.equal(run(executable(job(tmp_path / "cache"))), torch.arange(5.0) * 2 + 1)
+    assert counted("compiles", "disk_hits") == [1, 0]
+    assert sum("not one of this graph" in record.getMessage() for record in caplog.records) == 1
+    forget_executables()
+    executable(job(tmp_path / "cache"))
+    assert counted("compiles", "disk_hits") == [1, 1]
 
 
 def test_damaged_entry_is_compiled_again(tmp_path: Path, caplog) -> None:

@@ -13,7 +13,7 @@ from neuron_compile import counters, pool
 from neuron_compile.call_plan import Buffer, CallPlan, OutputRule, Returned, Source, plan
 from neuron_compile.errors import ExecutionError
 from neuron_compile.shim import make_callable, make_rearranger, make_unrun, span
-from tests.doubles import EagerProgram, at
+from tests.doubles import EagerProgram, at, described
 from tests.graphs import aten_graph
 
 
@@ -160,6 +160,8 @@ def test_large_outputs_come_from_the_pool_and_go_back() -> None:
 
 def test_random_state_is_the_last_input_and_follows_the_seed() -> None:
     class Recorder:
+        neff = described([torch.empty(3)], [torch.empty(3)], uses_random=True)
+
         def __init__(self) -> None:
             self.states: list[list[int]] = []
 
@@ -196,6 +198,39 @@ def test_calls_are_counted_in_every_thread() -> None:
     for thread in threads:
         thread.join()
     assert counters.stats()["launches"] == 3 * 100
+
+
+X, Y = torch.empty(2, 3), torch.empty(2, 3, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "message"),
+    [
+        ([X], [X, Y], "it has 1 inputs and the call 2"),
+        ([X, X, X], [X, Y], "it has 3 inputs and the call 2"),
+        ([X, X], [X], "it has 1 outputs and the call 2"),
+        ([X, X.int()], [X, Y], "its input 1 is int32 in 24 bytes .* float32 in 24"),
+        ([X, X[:1]], [X, Y], "its input 1 is float32 in 12 bytes .* float32 in 24"),
+        ([X.expand(2, 2, 3), X], [X, Y], ""),
+        ([X, X], [torch.empty(2, 4), Y], "its output 0 is float32 in 32 bytes .* float32 in 24"),
+        ([X, X], [X, Y.real.double()], "its output 1 is float64 in 48 bytes .* float32 in 48"),
+        ([X, X], [X, torch.empty(2, 3, 2)], ""),  # the parts of a complex number, side by side
+    ],
+)
+def test_a_program_of_other_buffers_is_refused_before_it_runs(inputs, outputs, message) -> None:
+    graph = aten_graph(
+        lambda x, y: (x + y, torch.complex(x, y)), torch.ones(2, 3), torch.ones(2, 3)
+    )
+    work, call_plan = plan(graph, [OutputRule()] * 2)
+    program = EagerProgram(work)
+    program.neff = described(inputs, outputs)
+    if not message:
+        make_callable(call_plan, program, counters.calls(1), uses_random=False)
+        return
+    with pytest.raises(ExecutionError, match=message) as caught:
+        make_callable(call_plan, program, counters.calls(1), uses_random=False)
+    assert "cache clear" in caught.value.remedy
+    assert program.runs == 0
 
 
 class _HeldCell(list):
