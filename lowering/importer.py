@@ -7,8 +7,10 @@ becomes a torch-dialect op, with `torch_c` casts only where the two kinds of val
 
 from __future__ import annotations
 
+import logging
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +44,23 @@ class Imported:
 
 def import_graph(graph: torch.fx.GraphModule) -> Imported:
     """Import a graph as `@main` of a new module in the current context."""
-    return _GraphImporter(ir.Context.current).import_main(graph)
+    with _logging_left_alone():
+        return _GraphImporter(ir.Context.current).import_main(graph)
+
+
+@contextmanager
+def _logging_left_alone() -> Iterator[None]:
+    """Torch-MLIR logs by `logging.debug`, which sets up the root logger unless it has a handler.
+
+    The application would then find its own `basicConfig` without effect.
+    """
+    handler = logging.NullHandler()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 class _GraphImporter(FxImporter):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -80,3 +82,15 @@ def test_attributes_that_are_no_tensors_are_refused() -> None:
         graph.graph.get_attr("held")
     with new_context(), pytest.raises(LoweringError, match="attribute held is a Module"):
         import_graph(graph)
+
+
+def test_the_applications_logging_is_left_alone() -> None:
+    """Torch-MLIR would give the root logger a handler, and `basicConfig` then does nothing."""
+    program = """
+import logging, torch
+from neuron_compile.lowering import lower
+from torch.fx.experimental.proxy_tensor import make_fx
+lower(make_fx(lambda x: (x + 1,), tracing_mode="fake")(torch.ones(2)))
+assert not logging.getLogger().handlers
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
