@@ -23,6 +23,7 @@ from neuron_compile.counters import Calls
 from neuron_compile.effects import Check
 from neuron_compile.errors import ExecutionError
 from neuron_compile.neff.schema import Neff, row_major
+from neuron_compile.views import Layout, overlaps_itself
 
 _Tensor = torch._C.TensorBase
 _address = _Tensor.data_ptr
@@ -184,11 +185,35 @@ class _LayoutCheck:
 
     def enforce(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         return [
-            tensor
-            if tensor.stride() == buffer.stride
-            else _empty(buffer.size, buffer.stride, buffer.dtype).copy_(tensor)
-            for tensor, buffer in zip(tensors, self._buffers, strict=True)
+            tensor if tensor.stride() == buffer.stride else _laid_out(i, tensor, buffer)
+            for i, (tensor, buffer) in enumerate(zip(tensors, self._buffers, strict=True))
         ]
+
+
+def _laid_out(number: int, tensor: torch.Tensor, buffer: Buffer) -> torch.Tensor:
+    """A copy with the buffer's strides. Raises ExecutionError if elements that share memory there
+    differ (in any bit: NaN equals itself, zeros of two signs differ).
+    """
+    size, stride, dtype = buffer.size, buffer.stride, buffer.dtype
+    if not overlaps_itself(Layout(size, stride, 0)):
+        return _empty(size, stride, dtype).copy_(tensor)
+    places = torch.arange(span(buffer), device="cpu").as_strided(size, stride)
+    memory = _empty((span(buffer),), (1,), dtype)
+    memory[places] = tensor
+    copy = memory.as_strided(size, stride)
+    if not torch.equal(_bits(copy), _bits(tensor)):
+        raise ExecutionError(
+            f"input {number} ({dtype}, shape {size}) has strides {tensor.stride()}",
+            why=f"the code is compiled for strides {stride}, where several elements share one "
+            "place in memory, and the tensor has different values for such elements",
+            remedy="call with a tensor of these strides (tensor.expand), or compile for a "
+            "contiguous one (tensor.contiguous())",
+        )
+    return copy
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
 
 
 def _resolved(tensors: Sequence[torch.Tensor], pending: tuple[int, ...]) -> Sequence[torch.Tensor]:

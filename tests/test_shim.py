@@ -88,6 +88,31 @@ def test_input_of_other_strides_is_brought_into_the_expected_ones() -> None:
         assert torch.equal(y, given * 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int8])
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [((4, 5), (0, 1)), ((4, 4), (1, 1)), ((4, 4), (2, 1)), ((2, 3, 2), (1, 0, 1))],
+)
+def test_elements_that_share_memory_must_be_equal(size, stride, dtype) -> None:
+    memory = torch.arange(span(Buffer(dtype, size, stride))).to(dtype)
+    if dtype.is_floating_point:
+        memory[-1] = torch.nan
+    example = memory.as_strided(size, stride)
+    call, program, _ = compiled(lambda x: x.clone(), example)
+    for given in (example, example.contiguous(), example.mT.contiguous().mT):
+        [y] = call([given])
+        torch.testing.assert_close(y, given, rtol=0, atol=0, equal_nan=True)
+    runs = program.runs
+    wrong = example.contiguous()
+    wrong[(1,) * len(size)] = 99
+    args = [wrong]
+    with pytest.raises(ExecutionError, match=r"input 0 .* has strides") as caught:
+        call(args)
+    assert str(stride) in caught.value.why
+    assert program.runs == runs
+    assert args[0] is wrong
+
+
 def test_pending_conjugation_is_carried_out() -> None:
     x = torch.randn(3, dtype=torch.complex64)
     call, _, _ = compiled(lambda x: x + 1, x.conj())
