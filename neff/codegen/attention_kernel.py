@@ -95,6 +95,8 @@ class AttentionKernel:
             fixed = tuple(self._held(i, n) for i, n in zip(batch, product.batch, strict=True))
             self.keys.pack(fixed)
             self.values.pack(fixed)
+            if plan.limit is not None:
+                self.finite = self.values.all_finite()
             self._strips(of(task), fixed, chunk, chunks)
             return []
 
@@ -220,16 +222,17 @@ class AttentionKernel:
     # -- scores ----------------------------------------------------------------------------------
 
     def _keys_needed(self, row: Index, rows: int) -> Val | None:
-        """Keys from the first on that may have a weight other than 0 for these rows; None: all."""
+        """Keys from the first on that count for these rows; None: all.
+
+        Weights of 0 count where some value is not finite: 0 times it is NaN.
+        """
         e, limit = self.e, self.plan.limit
         if limit is None:
             return None
         last = self.v.scalar(limit.keys_of(row + (rows - 1)))
-        return e.binary(
-            "arith.minsi",
-            e.binary("arith.maxsi", last, e.index(1)),
-            e.index(self.plan.product.k),
-        )
+        every = e.index(self.plan.product.k)
+        weighing = e.binary("arith.minsi", e.binary("arith.maxsi", last, e.index(1)), every)
+        return e.select(self.finite, weighing, every)
 
     def _rounded_up(self, count: Val, step: int) -> Val:
         """The least multiple of `step` not below `count`, in steps."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction
@@ -84,6 +85,30 @@ class Operand:
             target = e.gep(self.memory, whole * size, "f32")
             left = e.index(self.columns % width)
             self.packer.pack(target, batch, Index(whole * width), width, left)
+
+    def all_finite(self) -> Val:
+        """Whether no packed element is NaN or infinite, as i1: 0 times such a one is NaN."""
+        e, lanes, vectors = self.v.e, self.panels.lanes, self.panels.vectors
+        zero = e.const("f32", 0.0, lanes)
+
+        def body(i: Val, sums: tuple[Val, ...]) -> list[Val]:
+            row = e.gep(self.memory, i, "f32")
+            found = [
+                e.load(e.gep(row, j * lanes, "f32"), "f32", lanes, constant=False)
+                for j in range(vectors)
+            ]
+            return [e.fma(x, zero, total) for x, total in zip(found, sums, strict=True)]
+
+        sums = e.loop(
+            e.index(0), e.index(self.panels.elements), self.panels.width, body, (zero,) * vectors
+        )
+        total = reduce(e.add, sums)
+        while total.lanes > 2:
+            half = total.lanes // 2
+            low, high = range(half), range(half, total.lanes)
+            total = e.add(e.shuffle(total, total, low), e.shuffle(total, total, high))
+        total = e.add(e.extract(total, 0), e.extract(total, 1))
+        return e.compare("oeq", total, e.const("f32", 0.0))
 
     def multiply(
         self, panels: Val, rows: int, count: int | Val, strip: Val, columns: int, to: Val

@@ -2,7 +2,9 @@
 
 In: the weights of an attention and its scores. Out: a `CausalLimit` or None. It rests on a `select`
 whose condition compares the key's number with the row's and whose other side is -inf, and on a
-proof that the weights are then 0 there, whatever the score, even NaN: see `_Proof`.
+proof that the weights are then 0 there, whatever the score, even NaN: see `_Proof`. A weight of 0
+still counts where the value is not finite (0 * inf = NaN): a kernel may use the limit only for a
+batch entry whose values are all finite, and must compute every key of the others.
 """
 
 from __future__ import annotations

@@ -137,6 +137,25 @@ def test_masked_keys_may_hold_anything() -> None:
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [(3, 37, 140, 20), (1, 300, 300, 5)])
+def test_values_behind_the_limit_that_are_not_finite_count(
+    size: tuple[int, int, int, int], value: float, target: Target
+) -> None:
+    """0 times infinity is NaN: in the column and batch entry of the value, and only there."""
+    b, q, k, d = size
+    text = attention(*size, causal=True)
+    inputs = oracle.random_inputs(oracle.parse(plain(text)), 0)
+    (want,) = run(outlined(text, "attention"), inputs, target)
+    inputs[2][b - 1, k - 1, d - 1] = value
+    (got,) = run(outlined(text, "attention"), inputs, target)
+    behind = slice(0, min(q, k - 1))
+    assert np.isnan(got[b - 1, behind, d - 1]).all()
+    got[b - 1, :, d - 1] = want[b - 1, :, d - 1]
+    np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
 def reduced(operand: str, kind: str = SUM) -> str:
     t, r = "tensor<1x20x140xf32>", "tensor<1x20xf32>"
     start = "%ni" if kind == MAX else "%z"
