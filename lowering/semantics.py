@@ -260,6 +260,18 @@ def copysign(b: Builder, magnitude: Value, sign: Value) -> Value:
     return b.select(sign_bit(b, sign), b.negate(size), size)
 
 
+def at_least(b: Builder, x: Value, low: Scalar) -> Value:
+    """max(x, low) for a number `low`: NaN stays, and so does the -0.0 of x where low is 0."""
+    bound = b.full_like(x, low)
+    return b.select(b.compare(x, bound, "LT"), bound, x)
+
+
+def at_most(b: Builder, x: Value, high: Scalar) -> Value:
+    """min(x, high) for a number `high`: NaN stays, and so does the -0.0 of x where high is 0."""
+    bound = b.full_like(x, high)
+    return b.select(b.compare(x, bound, "GT"), bound, x)
+
+
 def is_nan(b: Builder, x: Value) -> Value:
     """A bool tensor: x is NaN."""
     return b.compare(x, x, "NE")

@@ -32,13 +32,13 @@ def _computed(b: Builder, function: Callable[..., Value], *tensors: Value) -> Va
 @emits(aten.relu.default)
 def relu(b: Builder, x: Value) -> Value:
     """max(x, 0); NaN stays."""
-    return b.maximum(x, b.full_like(x, 0))
+    return sem.at_least(b, x, 0)
 
 
 @emits(aten.relu6.default)
 def relu6(b: Builder, x: Value) -> Value:
     """min(max(x, 0), 6)."""
-    return b.minimum(b.maximum(x, b.full_like(x, 0)), b.full_like(x, 6))
+    return sem.at_most(b, sem.at_least(b, x, 0), 6)
 
 
 @emits(aten.threshold_backward.default)
@@ -229,7 +229,7 @@ def _six_th(b: Builder, x: Value) -> Value:
 @emits(aten.hardtanh.default)
 def hardtanh(b: Builder, x: Value, min_val: Scalar = -1, max_val: Scalar = 1) -> Value:
     """min(max(x, min_val), max_val)."""
-    return b.minimum(b.maximum(x, b.full_like(x, min_val)), b.full_like(x, max_val))
+    return sem.at_most(b, sem.at_least(b, x, min_val), max_val)
 
 
 @emits(aten.elu.default)

@@ -7,6 +7,7 @@ wrap-around and division. Invariant: 16-bit floats meet scalars at full precisio
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import torch
 from torch_mlir import ir
@@ -136,11 +137,19 @@ def clamp(
     bounds = [bound for bound in (min, max) if bound is not None]
     dtype, shape = sem.compute_dtype(b, [x, *bounds], b.result_dtype()), b.result_shape()
     made = sem.operand(b, x, shape, dtype)
-    if min is not None:
+    if dtype in sem.FLOATS and _is_number(min):
+        made = sem.at_least(b, made, min)
+    elif min is not None:
         made = b.maximum(made, sem.operand(b, min, shape, dtype))
-    if max is not None:
+    if dtype in sem.FLOATS and _is_number(max):
+        made = sem.at_most(b, made, max)
+    elif max is not None:
         made = b.minimum(made, sem.operand(b, max, shape, dtype))
     return b.convert(made, b.result_dtype())
+
+
+def _is_number(bound: Operand | None) -> TypeGuard[Scalar]:
+    return isinstance(bound, (int, float)) and bound == bound
 
 
 @emits(aten.clamp_min.default, aten.clamp_min.Tensor)

@@ -49,3 +49,21 @@ def test_activation(name: str, dtype: torch.dtype) -> None:
 def test_gradient(name: str, dtype: torch.dtype) -> None:
     x = torch.linspace(-5, 5, 30).to(dtype)
     check(GRADIENTS[name], torch.randn(30).to(dtype), x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        F.relu,
+        F.relu6,
+        lambda x: F.hardtanh(x, 0, 2),
+        lambda x: x.clamp(0, 1),
+        lambda x: x.clamp(max=0),
+        lambda x: torch.clamp_min(x, 0),
+    ],
+)
+def test_limits_of_zero_keep_negative_zero(function) -> None:
+    x = torch.tensor([-0.0, 0.0, -1.0, 3.0, float("nan"), -float("inf")] * 7)
+    expected, got = function(x), torch.compile(function, backend="neuron")(x)
+    assert torch.equal(expected.signbit() & ~x.isnan(), got.signbit() & ~x.isnan())
+    torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
