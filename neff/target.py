@@ -117,20 +117,20 @@ class Target:
         )
 
 
-def make(isa: str, features: Iterable[str] = ()) -> Target:
-    """A target from its parts; raises OptionError for a name this version does not know."""
+def make(isa: str, features: Iterable[str] = (), *, where: str = "") -> Target:
+    """A target from its parts; raises OptionError for a name this version does not know.
+
+    It may be of another family of processors than this machine. `where` is for the error.
+    """
     if isa not in ISAS:
-        raise OptionError(
-            f"unknown target {isa!r}",
-            why=f"known are {', '.join(ISAS)}",
-            remedy=_nearest(isa, (NATIVE, *ISAS)),
-        )
+        raise _unknown(isa, ISAS, where)
     known = _EXTRA_FEATURES[isa]
     ordered = tuple(sorted(set(features)))
     for feature in ordered:
         if feature not in known:
             raise OptionError(
                 f"unknown feature {feature!r} of target {isa}",
+                where=where,
                 why=f"known are {', '.join(known) or 'none'}",
                 remedy=_nearest(feature, tuple(known)),
             )
@@ -143,14 +143,15 @@ def parse(name: str) -> Target:
     return make(isa, features)
 
 
-def detect(requested: str = NATIVE) -> Target:
+def detect(requested: str = NATIVE, *, where: str = "") -> Target:
     """The target to compile for: `native` is all this machine has, else a name such as `x86-64-v3`.
 
-    Raises OptionError for an unknown name, NeffTargetError for a CPU below every known level.
-    A named target need not run on this machine; the loader checks that.
+    Raises OptionError for an unknown name or another family of processors, NeffTargetError for a
+    CPU below every known level; `where` tells the user who asked, such as the option. A named
+    target of this family need not run on this machine; the loader checks that.
     """
     if requested != NATIVE:
-        return parse(requested)
+        return _named(requested, where)
     machine, flags = _host()
     for isa in ISAS:
         if machine == _machine_of(isa) and flags.issuperset(_required_flags(isa)):
@@ -161,6 +162,33 @@ def detect(requested: str = NATIVE) -> Target:
         where=f"{machine}, flags read from /proc/cpuinfo",
         why="x86-64 needs at least AVX2, FMA, BMI2 and F16C (x86-64-v3); AArch64 needs ASIMD",
         remedy="run on a CPU from 2013 or later; in a virtual machine, pass the host's CPU through",
+    )
+
+
+def _named(name: str, where: str) -> Target:
+    """A target that code can be made for here: the LLVM of this machine knows one family only."""
+    isa, *features = name.split("+")
+    machine, _ = _host()
+    offered = (NATIVE, *(known for known in ISAS if _machine_of(known) == machine))
+    if isa not in ISAS:
+        raise _unknown(isa, offered, where)
+    if isa not in offered:
+        raise OptionError(
+            f"cannot compile for target {isa!r} on this machine",
+            where=where,
+            why=f"it is a {machine}, and the LLVM installed here makes code for that family only",
+            remedy=f"compile on a machine of the {_machine_of(isa)} family, or name a target of "
+            f"this one: {', '.join(offered)}",
+        )
+    return make(isa, features, where=where)
+
+
+def _unknown(isa: str, known: tuple[str, ...], where: str) -> OptionError:
+    return OptionError(
+        f"unknown target {isa!r}",
+        where=where,
+        why=f"known are {', '.join(known)}",
+        remedy=_nearest(isa, known),
     )
 
 

@@ -26,7 +26,7 @@ from neuron_compile.cache.layout import Found
 from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.errors import NeuronCompileError
 from neuron_compile.neff import describe
-from neuron_compile.neff.target import detect, parse
+from neuron_compile.neff.target import parse
 
 app = typer.Typer(
     name="neuron-compile",
@@ -108,7 +108,7 @@ def show_options() -> None:
 @app.command("target")
 def show_target() -> None:
     """Say which instruction set this machine compiles for."""
-    typer.echo(detect(environment.read().target).name)
+    typer.echo(environment.read().detect_target().name)
 
 
 @app.command()

@@ -31,7 +31,7 @@ from neuron_compile.environment import Environment
 from neuron_compile.graph_key import Unhashable, make_graph_key
 from neuron_compile.neff import reader
 from neuron_compile.neff.schema import Neff
-from neuron_compile.neff.target import NATIVE, Target, detect
+from neuron_compile.neff.target import Target, detect
 from neuron_compile.options import Options
 from neuron_compile.runtime.executable import Executable
 
@@ -57,7 +57,9 @@ class Job:
 
     @property
     def target(self) -> Target:
-        return detect(self.options.target or self.environment.target or NATIVE)
+        if self.options.target:
+            return detect(self.options.target, where="option 'target'")
+        return self.environment.detect_target()
 
     @property
     def name(self) -> str:

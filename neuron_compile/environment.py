@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neuron_compile.knobs import a_switch, a_text, checked, knob, knobs
+from neuron_compile.neff.target import Target, detect
 from neuron_compile.options import fallback_remedy, not_yet
 
 
@@ -122,6 +123,10 @@ class Environment:
         if self.debug_dir is None and self.preserve_artifacts:
             return Path("neuron_artifacts")
         return self.debug_dir
+
+    def detect_target(self) -> Target:
+        """The target asked for here. Raises as `detect` does, and names the variable."""
+        return detect(self.target, where=f"environment variable {KNOBS['target'].name}")
 
 
 KNOBS = knobs(Environment)

@@ -188,6 +188,18 @@ def test_unknown_target_is_an_error(tmp_path: Path) -> None:
         executable(job(tmp_path, options=Options(target="x86-64-v9")))
 
 
+@pytest.mark.parametrize("compile_job", [executable, compile_only])
+def test_a_target_of_another_family_is_refused_before_anything_is_lowered(
+    tmp_path: Path, compile_job, monkeypatch
+) -> None:
+    from neuron_compile.neff import target
+
+    monkeypatch.setattr(target, "_host", lambda: ("x86_64", frozenset()))
+    with pytest.raises(OptionError, match="cannot compile for target 'aarch64'"):
+        compile_job(job(tmp_path, options=Options(target="aarch64")))
+    assert counted("compiles", "disk_misses") == [0, 0]
+
+
 def test_code_for_another_cpu_can_be_compiled_but_not_loaded(tmp_path: Path, monkeypatch) -> None:
     from neuron_compile.neff import target
 

@@ -81,6 +81,12 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
         read({"TORCH_NEURONX_NEFF_CACHE_DIR": str(file)})
 
 
+def test_a_target_that_cannot_be_is_an_error_that_names_the_variable() -> None:
+    with pytest.raises(OptionError, match="unknown target 'z80'") as error:
+        read({"NEURON_COMPILE_TARGET": "z80"}).detect_target()
+    assert error.value.where == "environment variable NEURON_COMPILE_TARGET"
+
+
 def test_fallback_is_not_available_yet() -> None:
     with pytest.raises(OptionError, match="DISABLE_FALLBACK_EXECUTION=0 is not available yet"):
         read({"TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": "0"})

@@ -78,7 +78,47 @@ def test_unknown_names_are_option_errors(name):
         detect(name)
 
 
-def test_the_nearest_name_is_offered():
+@pytest.mark.parametrize(
+    ("machine", "isa", "features", "offered"),
+    [
+        ("x86_64", "aarch64", "", "native, x86-64-v4, x86-64-v3"),
+        ("x86_64", "aarch64", "+bf16", "native, x86-64-v4, x86-64-v3"),
+        ("aarch64", "x86-64-v3", "", "native, aarch64"),
+    ],
+)
+def test_another_family_of_processors_is_refused_by_name_not_in_the_linker(
+    host, machine, isa, features, offered
+):
+    host(machine, {"asimd"})
+    with pytest.raises(OptionError, match=f"cannot compile for target '{isa}'") as error:
+        detect(isa + features, where="option 'target'")
+    assert error.value.where == "option 'target'"
+    assert machine in error.value.why
+    assert error.value.remedy.endswith(f": {offered}")
+    assert parse(isa + features).isa == isa  # a file of another machine can still be described
+
+
+@pytest.mark.parametrize(
+    ("machine", "offered"),
+    [("x86_64", "native, x86-64-v4, x86-64-v3"), ("aarch64", "native, aarch64")],
+)
+def test_only_names_that_can_be_compiled_for_are_known(host, machine, offered):
+    host(machine, {"asimd"})
+    with pytest.raises(OptionError, match="unknown target 'z80'") as error:
+        detect("z80", where="option 'target'")
+    assert error.value.where == "option 'target'"
+    assert error.value.why == f"known are {offered}"
+
+
+def test_the_error_for_a_feature_says_who_asked(host):
+    host("x86_64", V4)
+    with pytest.raises(OptionError, match="unknown feature 'x'") as error:
+        detect("x86-64-v4+x", where="option 'target'")
+    assert error.value.where == "option 'target'"
+
+
+def test_the_nearest_name_is_offered(host):
+    host("x86_64", V4)
     with pytest.raises(OptionError, match="did you mean 'x86-64-v3'"):
         detect("x86_64_v3")
     with pytest.raises(OptionError, match="did you mean 'avx512_bf16'"):
