@@ -35,9 +35,15 @@ def source_line(node: torch.fx.Node) -> tuple[str, int] | None:
 
 
 def location(node: torch.fx.Node, context: ir.Context) -> ir.Location | None:
-    """The node's FileLineColLoc, or None when the node has no trace."""
+    """The node's FileLineColLoc, or None when the node has no trace.
+
+    MLIR holds UTF-8; other bytes of a file's name (Python's surrogates) become question marks.
+    """
     line = source_line(node)
-    return ir.Location.file(line[0], line[1], 0, context=context) if line else None
+    if line is None:
+        return None
+    name = line[0].encode("utf-8", "replace").decode()
+    return ir.Location.file(name, line[1], 0, context=context)
 
 
 def describe(node: torch.fx.Node) -> str:

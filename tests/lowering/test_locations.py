@@ -51,3 +51,9 @@ def test_location_is_the_line() -> None:
     with ir.Context() as context:
         found = locations.location(node(stack_trace=trace(("model.py", 10))), context)
         assert str(found) == 'loc("model.py":10:0)'
+
+
+def test_names_of_files_that_are_not_utf_8_are_located() -> None:
+    made = node(stack_trace=trace((os.fsdecode(b"m\xff.py"), 10)))
+    with ir.Context() as context:
+        assert 'm?.py":10' in str(locations.location(made, context))
