@@ -26,6 +26,7 @@ from neuron_compile.autograd import (
     compile_for_arguments,
     compile_with_aot,
 )
+from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.call_plan import CallPlan, OutputRule, plan
 from neuron_compile.environment import Environment
 from neuron_compile.options import Options, resolve
@@ -62,6 +63,13 @@ def neuron(
     return guard.call
 
 
+_ZEROS = (
+    "TORCH_NEURONX_COMPILE_ONLY is set: graphs are compiled and cached, but calls compute nothing "
+    "and return zeros; to compute, unset TORCH_NEURONX_COMPILE_ONLY and start the program again "
+    "(or call torch._dynamo.reset())"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Front:
     """The settings of one `torch.compile`, applied to each graph AOTAutograd makes."""
@@ -90,6 +98,7 @@ class _Front:
         with _disable_current_modes():  # AOTAutograd's tracing mode would fake our real constants
             if self.environment.compile_only:
                 compiler.compile_only(job)
+                warn_once("compile-only", _ZEROS)
                 return shim.make_unrun(call_plan)
             program = compiler.executable(job)
         host = program.neff.plan

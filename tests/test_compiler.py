@@ -288,10 +288,20 @@ def test_second_process_hits_and_imports_neither_mlir_nor_codegen(tmp_path: Path
     assert loaded == "[]"
 
 
-def test_compile_only_runs_nothing(monkeypatch, tmp_path: Path) -> None:
+def test_compile_only_runs_nothing_and_says_so_once(monkeypatch, tmp_path: Path, caplog) -> None:
+    forget_warnings()
     monkeypatch.setenv("TORCH_NEURONX_COMPILE_ONLY", "1")
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path))
-    y = torch.compile(lambda x: (x + 1).t(), backend="neuron")(torch.ones(2, 3))
+    compiled = torch.compile(lambda x: (x + 1).t(), backend="neuron", dynamic=False)
+    compiled(torch.ones(4, 3))
+    y = compiled(torch.ones(2, 3))
     assert y.shape == (3, 2)
     assert y.count_nonzero() == 0
-    assert counted("compiles", "launches") == [1, 0]
+    assert counted("compiles", "launches") == [2, 0]
+    (warning,) = [r.getMessage() for r in caplog.records if r.name == "neuron_compile.cache"]
+    assert "calls compute nothing and return zeros" in warning
+    assert "unset TORCH_NEURONX_COMPILE_ONLY" in warning
+    assert "torch._dynamo.reset()" in warning
+    monkeypatch.delenv("TORCH_NEURONX_COMPILE_ONLY")
+    torch._dynamo.reset()
+    assert torch.equal(compiled(torch.ones(2, 3)), torch.full((3, 2), 2.0))
