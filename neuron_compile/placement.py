@@ -13,6 +13,11 @@ import torch.fx
 
 from neuron_compile.errors import LoweringError
 
+_MOVE = 'move the model and its inputs with .to("cpu"), or convert them with .to_dense()'
+_HAVE_VALUES = (
+    'meta tensors have no values to move: make room with model.to_empty(device="cpu"), load the '
+    "weights with model.load_state_dict(...), and make the inputs on the CPU"
+)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -38,9 +43,10 @@ def _require(tensor: torch.Tensor, node: torch.fx.Node) -> None:
         return
     what = "input" if node.op == "placeholder" else "result"
     place = f"on device {tensor.device}" if tensor.device.type != "cpu" else f"with {tensor.layout}"
+    meta = tensor.device.type == "meta"
     raise LoweringError(
         f"{what} {node.name} ({tensor.dtype}, shape {tuple(tensor.shape)}) is {place}",
         where=user_line(node),
         why="NEFFs of this backend hold code for the CPU and dense tensors",
-        remedy='move the model and its inputs with .to("cpu"), or convert them with .to_dense()',
+        remedy=_HAVE_VALUES if meta else _MOVE,
     )
