@@ -23,6 +23,7 @@ from neuron_compile import __version__, environment, options
 from neuron_compile.cache import upkeep
 from neuron_compile.cache.explain import compare
 from neuron_compile.cache.layout import Found
+from neuron_compile.cache.publish import ORPHAN_SECONDS
 from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.errors import NeuronCompileError
 from neuron_compile.neff import describe
@@ -50,6 +51,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other prog
 _DIGITS = 12
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DAY = 24 * 3600.0
+# A younger file may belong to a process that writes it just now.
+_GRACE = f"{ORPHAN_SECONDS / 60:g} minutes"
 
 
 def main() -> None:
@@ -158,7 +161,7 @@ def show_usage(root: Root = None) -> None:
     if used.unfinished or used.quarantined:
         typer.echo(
             f"  {used.unfinished} unfinished and {used.quarantined} damaged files, "
-            f"{_size(used.other_bytes)}; `gc` removes them"
+            f"{_size(used.other_bytes)}; `gc` removes those that are older than {_GRACE}"
         )
 
 
@@ -240,6 +243,9 @@ def _fail(message: str) -> NoReturn:
 
 
 def _root(named: Path | None) -> Path:
+    """The directory named, which must be there, or the one in use, which the first entry makes."""
+    if named is not None and not named.is_dir():
+        _fail(f"there is no directory {named}")
     root = named or cache_root(environment.read())
     if root is None:
         _fail("there is no cache directory; set TORCH_NEURONX_NEFF_CACHE_DIR or pass --root")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from neuron_compile import environment, options
+from neuron_compile.cache.layout import quarantine_path
 from neuron_compile.call_plan import OutputRule, plan
 from neuron_compile.cli import app
 from neuron_compile.compiler import Job, executable, forget_executables
@@ -66,6 +69,36 @@ def test_ls(call, filled: Path) -> None:
 def test_usage_and_verify(call, filled: Path) -> None:
     assert "3 entries" in call("cache", "usage")
     assert "3 entries, 0 damaged" in call("cache", "verify")
+
+
+def test_usage_says_from_what_age_on_gc_removes_leftovers(call, filled: Path, tmp_path) -> None:
+    entry = entries(filled)[0]
+    left = quarantine_path(tmp_path / entry.relative_to(filled))
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"damaged")
+    root = ("--root", str(tmp_path))
+    text = call("cache", "usage", *root)
+    assert "0 unfinished and 1 damaged files" in text
+    assert "removes those that are older than 60 minutes" in text
+    assert "removed 0 files" in call("cache", "gc", *root)
+    old = time.time() - 61 * 60
+    os.utime(left, (old, old))
+    assert "removed 1 files" in call("cache", "gc", *root)
+    assert "damaged" not in call("cache", "usage", *root)
+
+
+@pytest.mark.parametrize("command", ["ls", "usage", "verify", "gc", "clear"])
+def test_a_named_directory_that_is_not_there_is_an_error(call, tmp_path: Path, command) -> None:
+    missing = tmp_path / "missing"
+    text = call("cache", command, "--root", str(missing), code=1)
+    assert f"there is no directory {missing}" in text.replace("\n", "")
+    assert not missing.exists()
+
+
+def test_the_default_directory_may_be_still_to_come(call, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "later"))
+    assert json.loads(call("cache", "ls", "--json")) == []
+    assert "0 entries" in call("cache", "usage")
 
 
 def test_verify_names_the_damaged(call, filled: Path) -> None:
