@@ -65,8 +65,8 @@ def read(source: Source) -> Neff:
         raise NeffFormatError(
             error.what,
             where=where,
-            why=" ".join(part for part in (error.where, error.why) if part),
-            remedy=error.remedy or "delete the file; it is built again when it is needed",
+            why=" ".join(part for part in (error.where, error.why) if part not in ("", where)),
+            remedy=error.remedy or "check the path; if it is the right one, compile the NEFF again",
         ) from error
 
 
@@ -126,7 +126,7 @@ def _refuse_foreign(found: header.Header) -> NoReturn:
     raise NeffFormatError(
         "the NEFF was not written by neuron-compile",
         why=f"its build version is {found.build_version!r}; its code is for another machine",
-        remedy="`neuron-compile neff info` shows the header of any NEFF",
+        remedy="`neuron-compile info` shows the header of any NEFF",
     )
 
 

@@ -25,7 +25,7 @@ from neuron_compile.cache.explain import compare
 from neuron_compile.cache.layout import Found
 from neuron_compile.cache.publish import ORPHAN_SECONDS
 from neuron_compile.disk_cache import cache_root, open_store
-from neuron_compile.errors import NeuronCompileError
+from neuron_compile.errors import NeffFormatError, NeuronCompileError
 from neuron_compile.neff import describe
 from neuron_compile.neff.target import parse
 
@@ -147,7 +147,7 @@ def show(prefix: Prefix, root: Root = None) -> None:
     """Describe the entries of a graph."""
     for entry in _matching(_root(root), prefix):
         typer.echo(f"{entry.path}\n")
-        typer.echo(describe.as_text(describe.describe(entry.path)))
+        typer.echo(describe.as_text(_described_entry(entry)))
 
 
 @cache.command("usage")
@@ -257,6 +257,20 @@ def _matching(root: Path, prefix: str) -> list[Found]:
     if not found:
         _fail(f"no entry in {root} has a graph hash that begins with {prefix!r}")
     return found
+
+
+def _described_entry(entry: Found) -> dict[str, object]:
+    """As `describe`; a damaged entry may be deleted, which a file of the user's must not be."""
+    try:
+        return describe.describe(entry.path)
+    except NeffFormatError as error:
+        raise NeffFormatError(
+            error.what,
+            where=str(entry.path),
+            why=error.why,
+            remedy=f"`neuron-compile cache clear {entry.graph_hash[:_DIGITS]}` deletes the graph's "
+            "entries; they are built again when they are needed",
+        ) from error
 
 
 def _report(removal: upkeep.Removal) -> None:

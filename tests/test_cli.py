@@ -19,6 +19,7 @@ from neuron_compile.call_plan import OutputRule, plan
 from neuron_compile.cli import app
 from neuron_compile.compiler import Job, executable, forget_executables
 from neuron_compile.environment import Environment
+from neuron_compile.errors import NeffFormatError
 from neuron_compile.neff.target import detect
 from neuron_compile.options import Options
 from tests.graphs import aten_graph
@@ -107,6 +108,10 @@ def test_verify_names_the_damaged(call, filled: Path) -> None:
     entry.write_bytes(sound[:-100])
     try:
         assert str(entry) in call("cache", "verify", code=1)
+        with pytest.raises(NeffFormatError, match="the NEFF is not valid") as error:
+            CliRunner().invoke(app, ["cache", "show", entry.parent.name], catch_exceptions=False)
+        assert error.value.where == str(entry)
+        assert f"cache clear {entry.parent.name[:12]}" in error.value.remedy
     finally:
         entry.write_bytes(sound)
 

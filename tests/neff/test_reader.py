@@ -343,6 +343,18 @@ def test_the_file_is_named_in_the_error(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"", b"root:x:0:0:root:/root:/bin/sh\n" * 50, DATA[:-1]])
+def test_nobody_is_told_to_delete_a_file_of_theirs(tmp_path, content):
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+    with pytest.raises(NeffFormatError) as error:
+        read(path)
+    assert error.value.where == str(path)
+    assert error.value.remedy.startswith("check the path")
+    assert str(error.value).count(str(path)) == 1
+    assert "delete" not in error.value.remedy
+
+
 def test_a_large_plan_reads_back():
     plan = neff().plan
     many = HostPlan(
