@@ -176,7 +176,7 @@ def _named(name: str, where: str) -> Target:
         raise OptionError(
             f"cannot compile for target {isa!r} on this machine",
             where=where,
-            why=f"it is a {machine}, and the LLVM installed here makes code for that family only",
+            why=f"this machine is {machine}, and its LLVM makes code for that family only",
             remedy=f"compile on a machine of the {_machine_of(isa)} family, or name a target of "
             f"this one: {', '.join(offered)}",
         )
