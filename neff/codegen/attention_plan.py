@@ -21,6 +21,7 @@ from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Node, postorder
+from neuron_compile.neff.codegen.reductions import ACCUMULATORS, BLOCK_STEPS
 from neuron_compile.neff.codegen.rows import ROW_BYTES
 from neuron_compile.neff.codegen.softmax import is_share
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
@@ -81,6 +82,7 @@ def plan_attention(
     weights, divisor = (product.a, None) if division is None else division.operands
     others = [(r.node, row_place(r.node, product, batch, of(row))) for r in rows]
     others += [(divisor, at)] if divisor is not None else []
+    limit = causal_limit((weights, at), others, first, row, key)
     return AttentionPlan(
         scores,
         product,
@@ -89,8 +91,14 @@ def plan_attention(
         division is not None and is_share(division),
         fused,
         rows,
-        causal_limit((weights, at), others, first, row, key),
+        None if _may_read_past_a_limit(product.k, target) else limit,
     )
+
+
+def _may_read_past_a_limit(keys: int, target: Target) -> bool:
+    """Whether sums of a row go block by block, past a limit, and read what loops kept up to it."""
+    steps = keys // (ACCUMULATORS * target.vector_bytes // 4)
+    return steps > 2 * BLOCK_STEPS and 8 * keys <= ROW_BYTES
 
 
 def strip_rows(target: Target) -> int:

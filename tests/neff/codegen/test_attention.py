@@ -196,7 +196,7 @@ def step(result: str, op: str, *operands: str) -> str:
     return f"  {result} = stablehlo.{op} {', '.join(operands)} : {SCORES}\n"
 
 
-def plan_of(text: str) -> AttentionPlan | None:
+def plan_of(text: str, isa: str = "x86-64-v4") -> AttentionPlan | None:
     module = oracle.parse(outlined(text, "attention"))
     with module.context:
         (group,) = read_program(module).groups.values()
@@ -204,7 +204,7 @@ def plan_of(text: str) -> AttentionPlan | None:
     outputs = zip(group.results, group.outputs, strict=True)
     roots = [Root(n, o, len(leaves) + i) for i, (n, o) in enumerate(outputs)]
     first, second = (n for n in group.nodes() if n.op == "stablehlo.dot_general")
-    return plan_attention(first, second, roots, leaves, make("x86-64-v4"))
+    return plan_attention(first, second, roots, leaves, make(isa))
 
 
 @pytest.mark.parametrize(
@@ -310,6 +310,26 @@ def test_without_a_result_there_is_nothing_to_do(size: tuple[int, int, int, int]
     inputs = [np.zeros((b, n, d), np.float32) for n in (q, k, k)]
     (got,) = run(outlined(attention(*size, causal=True), "attention"), inputs)
     assert got.shape == (b, q, d)
+
+
+@pytest.mark.parametrize(
+    ("isa", "keys", "limited"),
+    [
+        ("x86-64-v4", 8000, True),
+        ("x86-64-v3", 8000, True),
+        ("x86-64-v3", 16000, True),
+        ("aarch64", 4000, True),
+        ("aarch64", 6000, False),
+        ("aarch64", 12000, True),
+    ],
+)
+def test_no_loop_reads_past_the_limit_of_one_that_kept_its_row(
+    isa: str, keys: int, limited: bool
+) -> None:
+    """Short vectors have many steps, and sums of many steps go block by block to the end."""
+    plan = plan_of(attention(1, 8, keys, 4, causal=True), isa)
+    assert plan is not None
+    assert (plan.limit is not None) == limited
 
 
 def test_scores_of_no_width_are_0() -> None:
