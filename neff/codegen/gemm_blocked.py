@@ -120,7 +120,7 @@ class BlockedGemm(GemmKernel):
         """Rows that are packed together, or fewer where too few panels share the work."""
         panels = prod(self.c.batch) * self.panels
         most = max(1, self.c.m // (2 * self.tile.rows))
-        packed = self.c.m * self.part.k * bits_of(self._panel_elem) // 8
+        packed = 0 if self.reads_a else self.c.m * self.part.k * bits_of(self._panel_elem) // 8
         return max(1, min(max(-(-packed // CHUNK_BYTES), -(-4 // panels)), most))
 
     def _span(self) -> int:
@@ -210,13 +210,30 @@ class BlockedGemm(GemmKernel):
             v.values[start] = g
             end = e.binary("arith.minsi", e.add(g, e.index(self.group)), after)
             self._pack_group(batch, of(start), end)
-            self._each_panel(chunk, chunks, g, end, tile)
+            each = self._each_row if self.reads_a else self._each_panel
+            each(chunk, chunks, g, end, tile)
             return []
 
         e.loop(first, after, self.group, body)
 
     def _each_panel(self, chunk: Index, chunks: int, first: Val, after: Val, tile: Tile) -> None:
         """`tile(panel, row, rows)` for every register tile of panels `first` .. `after`."""
+        self._panels(
+            first,
+            after,
+            lambda panel: self._tiles(chunk, chunks, lambda row, rows: tile(panel, row, rows)),
+        )
+
+    def _each_row(self, chunk: Index, chunks: int, first: Val, after: Val, tile: Tile) -> None:
+        """The same, row by row: A is read from afar once per group, whatever the number of rows."""
+        self._tiles(
+            chunk,
+            chunks,
+            lambda row, rows: self._panels(first, after, lambda panel: tile(panel, row, rows)),
+        )
+
+    def _panels(self, first: Val, after: Val, each: Callable[[Index], None]) -> None:
+        """`each(panel)` for panels `first` .. `after` of the packed group."""
         e, v = self.e, self.v
 
         def body(j: Val, _: tuple[Val, ...]) -> list[Val]:
@@ -224,7 +241,7 @@ class BlockedGemm(GemmKernel):
             v.values[panel] = j
             offset = e.mul(e.sub(j, first), e.index(self.panel_elements))
             self.panel = e.gep(self.panel_block, offset, self._panel_elem)
-            self._tiles(chunk, chunks, lambda row, rows: tile(of(panel), row, rows))
+            each(of(panel))
             return []
 
         e.loop(first, after, 1, body)
