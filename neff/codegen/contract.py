@@ -75,8 +75,8 @@ def product_kernels(
     roots = [r for r in roots if r.output.size]
     if not roots:
         return []
-    few = any(_few_rows_kernel(c, leaves, target) for c in _choices(node))
-    if not few and not _pays(contraction_of(node)):
+    choices = _choices(node)
+    if not _pays(choices[0]) and not any(_few_rows_kernel(c, leaves, target) for c in choices):
         return kernels_of(roots, leaves, name, target)
     return _Contract(node, roots, leaves, scratch, name, target).kernels()
 

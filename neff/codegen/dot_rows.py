@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neuron_compile.neff.codegen import domain
-from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert
 from neuron_compile.neff.codegen.emitter import Val, bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Lane
-from neuron_compile.neff.codegen.gemm import GemmKernel, Shape, vector_lanes
+from neuron_compile.neff.codegen.gemm import GemmKernel, Shape, reads_b_along, vector_lanes
 from neuron_compile.neff.codegen.index import Index, of
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
@@ -39,14 +38,7 @@ def pays(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
     few = c.m <= MOST_ROWS and c.n >= vector_lanes(c, target)
     if not few or len(c.reduced) != 1 or c.k < LEAST_K or c.node.elem == "i1":
         return False
-    n, k = domain.variable(c.n), domain.variable(c.k)
-    batch = tuple(of(domain.variable(x)) for x in c.batch)
-    source = c.b_source(batch, of(n), (of(k),))
-    if source.conditions:
-        return False
-    found = trace([(source.operand, source.indices)], leaves.__contains__)
-    steps = [a.offset.coefficient(k) for a in found.accesses]
-    return not found.reductions and 1 in steps and all(s in (0, 1) for s in steps)
+    return reads_b_along(c, leaves, k=True)
 
 
 class DotRows(GemmKernel):
@@ -89,10 +81,10 @@ class DotRows(GemmKernel):
             start = domain.stepping(self.lanes, COLUMNS)
             v.values[start] = j
             columns = [
-                self._held((first + of(start) + i).bounded(0, self.c.n - 1), self.c.n)
+                self._variable((first + of(start) + i).bounded(0, self.c.n - 1), self.c.n)
                 for i in range(COLUMNS)
             ]
-            later = self._held(first + of(start) + AHEAD, self.c.n)
+            later = self._variable(first + of(start) + AHEAD, self.c.n)
             sums = self._along_k(batch, columns, later)
             for row in range(self.c.m):
                 for i in range(COLUMNS):
@@ -102,12 +94,6 @@ class DotRows(GemmKernel):
             return []
 
         e.loop(e.index(0), e.index(self.lanes), COLUMNS, body)
-
-    def _held(self, index: Index, extent: int) -> Index:
-        """An index computed once."""
-        held = domain.variable(max(extent, 2))
-        self.v.values[held] = self.v.scalar(index)
-        return of(held)
 
     def _along_k(self, batch: Indices, columns: Sequence[Index], later: Index) -> Sequence[Val]:
         e, v, k = self.e, self.v, self.c.k

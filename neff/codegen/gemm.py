@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert, narrow
 from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
@@ -101,6 +102,21 @@ def _step(rows: int, vectors: int) -> float:
     a load of its own: 27x1 reached 0.8 of the speed of 12x2 (a convolution of 256 channels).
     """
     return max(rows * vectors / 2 + 0.25 * vectors + 0.03 * rows, 0.62 * (rows + vectors), 4.0)
+
+
+def reads_b_along(c: Contraction, leaves: Mapping[Node, int], *, k: bool) -> bool:
+    """Whether B is read without conditions, in vectors along k (else along the columns).
+
+    For one reduced dimension; B may be a function of what lies in memory.
+    """
+    columns, depth = domain.variable(c.n), domain.variable(c.k)
+    batch = tuple(of(domain.variable(x)) for x in c.batch)
+    source = c.b_source(batch, of(columns), (of(depth),))
+    if source.conditions:
+        return False
+    found = trace([(source.operand, source.indices)], leaves.__contains__)
+    steps = [a.offset.coefficient(depth if k else columns) for a in found.accesses]
+    return not found.reductions and 1 in steps and all(s in (0, 1) for s in steps)
 
 
 class GemmKernel:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neuron_compile.neff.codegen import domain
-from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert
 from neuron_compile.neff.codegen.emitter import Val
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Lane
-from neuron_compile.neff.codegen.gemm import GemmKernel, Shape, vector_lanes
+from neuron_compile.neff.codegen.gemm import GemmKernel, Shape, reads_b_along, vector_lanes
 from neuron_compile.neff.codegen.index import Index, of
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
@@ -36,14 +35,7 @@ def pays(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
     few = c.m <= MOST_ROWS and c.n % vector_lanes(c, target) == 0
     if not few or len(c.reduced) != 1 or c.k < LEAST_K or c.node.elem == "i1":
         return False
-    n, k = domain.variable(c.n), domain.variable(c.k)
-    batch = tuple(of(domain.variable(x)) for x in c.batch)
-    source = c.b_source(batch, of(n), (of(k),))
-    if source.conditions:
-        return False
-    found = trace([(source.operand, source.indices)], leaves.__contains__)
-    steps = [a.offset.coefficient(n) for a in found.accesses]
-    return not found.reductions and 1 in steps and all(s in (0, 1) for s in steps)
+    return reads_b_along(c, leaves, k=False)
 
 
 class ThinGemm(GemmKernel):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Callable
 
 import numpy as np
 from torch_mlir import ir
 
 from neuron_compile.neff.build import build
+from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
+from neuron_compile.neff.codegen.module import read_program
+from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.reader import read
 from neuron_compile.neff.target import Target, detect
 from neuron_compile.runtime.executable import Executable
@@ -37,6 +41,16 @@ func.func @main({arguments.strip()[1:-1]}) -> ({", ".join(outputs)}) {{
 def plain(body: str) -> str:
     """The same function as `@main` alone, for the interpreter."""
     return "func.func @main" + re.sub(r" \{neuron\.strides = [^}]*\}", "", body)
+
+
+def product_taken(
+    pays: Callable[[Contraction, dict[Node, int], Target], bool], body: str, target: Target
+) -> bool:
+    """Whether `pays` holds for a role of the only product in the only group."""
+    (group,) = read_program(oracle.parse(outlined(body, "contract"))).groups.values()
+    (node,) = [n for n in group.nodes() if n.op == "stablehlo.dot_general"]
+    leaves = {p: i for i, p in enumerate(group.parameters)}
+    return any(pays(contraction_of(node, swap=s), leaves, target) for s in (False, True))
 
 
 def run(text: str, arrays: list[np.ndarray], target: Target | None = None) -> list[np.ndarray]:

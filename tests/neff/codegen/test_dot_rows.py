@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neuron_compile.neff.codegen.contraction import contraction_of
 from neuron_compile.neff.codegen.dot_rows import FAR_BYTES, pays
-from neuron_compile.neff.codegen.module import read_program
 from neuron_compile.neff.target import Target, detect, make
-from tests import oracle
-from tests.neff.codegen.native import check, outlined, run
+from tests.neff.codegen.native import check, outlined, product_taken, run
 from tests.neff.codegen.test_contract import LINEAR, dot
 
 TARGETS = [detect(), make("x86-64-v3")]
@@ -18,11 +15,7 @@ PAIRS = make("x86-64-v4", ["avx512_bf16"])
 
 
 def taken(text: str, target: Target) -> bool:
-    """Whether one of the roles of the only group's product is made by this kernel."""
-    (group,) = read_program(oracle.parse(outlined(text, "contract"))).groups.values()
-    (node,) = [n for n in group.nodes() if n.op == "stablehlo.dot_general"]
-    leaves = {p: i for i, p in enumerate(group.parameters)}
-    return any(pays(contraction_of(node, swap=s), leaves, target) for s in (False, True))
+    return product_taken(pays, text, target)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
