@@ -18,7 +18,13 @@ from neuron_compile.neff.codegen.dot_rows import DotRows
 from neuron_compile.neff.codegen.elementwise import compute_elem
 from neuron_compile.neff.codegen.emitter import bits_of
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
-from neuron_compile.neff.codegen.gemm import GemmKernel, is_paired, lane_cost, tile_time
+from neuron_compile.neff.codegen.gemm import (
+    GemmKernel,
+    is_paired,
+    lane_cost,
+    tile_shape,
+    tile_time,
+)
 from neuron_compile.neff.codegen.gemm_blocked import BlockedGemm
 from neuron_compile.neff.codegen.gemm_blocked import pays as blocking_pays
 from neuron_compile.neff.codegen.index import Index, Var, linear, of, unravel
@@ -33,6 +39,8 @@ from neuron_compile.neff.target import Target
 
 # Addresses this far apart share a set of the first-level cache: 64 sets of 64 bytes.
 SET_BYTES = 4096
+# Rows of a tile that may share a set, together with the rows of B that pass (12 lines a set).
+SAME_SET_ROWS = 8
 
 
 def contract_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
@@ -144,7 +152,7 @@ class _Contract:
                 self.leaves,
                 self.name,
                 self.target,
-                reads_a=rows_are_spread(c, self.leaves, self.target),
+                reads_a=reads_fast_in_place(c, self.leaves, self.target),
             )
             return [blocked.kernel(), *last]
         before = []
@@ -224,13 +232,17 @@ def reads_in_place(c: Contraction, leaves: Mapping[Node, int], target: Target) -
     return _place_of_a(c, leaves, target) is not None
 
 
-def rows_are_spread(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
-    """Whether A can be read in place at speed: along k, its rows in different sets of the cache."""
+def reads_fast_in_place(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
+    """Whether A can be read in place at speed: along k, the rows of a tile side by side in cache.
+
+    They lie in different sets of it, or are so few that one set holds them.
+    """
     place = _place_of_a(c, leaves, target)
     if place is None:
         return False
     step, row_bytes = place
-    return step == 1 and row_bytes % SET_BYTES != 0
+    few = tile_shape(c, target).rows <= SAME_SET_ROWS
+    return step == 1 and (few or row_bytes % SET_BYTES != 0)
 
 
 def _place_of_a(

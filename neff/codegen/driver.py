@@ -3,6 +3,8 @@
 In: the program, its kernels and the memory plan. Out: the text of each module. `run` calls all
 kernels in schedule order, each over torch's OpenMP runtime; `buffers` holds inputs, outputs,
 constants and the arena, in this order. Modules only meet when their objects are linked.
+
+A call's table of pointers begins behind the address of the team's counters.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ from collections.abc import Mapping, Sequence
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.memory_plan import MemoryPlan
 from neuron_compile.neff.codegen.module import Program
+from neuron_compile.neff.codegen.team import COUNTER_BYTES, EXTERNALS, team_function
 from neuron_compile.neff.target import Target
 
 # A parallel region costs about a microsecond; shorter kernels run on the calling thread.
 PARALLEL_NANOSECONDS = 4000.0
 
-_EXTERNALS = """llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)
-llvm.func @omp_get_thread_num() -> i32
-llvm.func @omp_get_num_threads() -> i32
+_ENTRY_EXTERNALS = """llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)
+llvm.func @omp_get_max_threads() -> i32
 """
 _PARALLEL_TYPE = "(!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
+_MEMSET_TYPE = "<{isVolatile = false}> : (!llvm.ptr, i8, i64) -> ()"
+_COUNTERS = -1  # stands for a buffer number: no buffer of a run, but part of the stack
 # The type of a pointer's address in a table of pointers.
 _SLOT_OF = "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
 
@@ -34,7 +38,7 @@ def kernel_module(
     `entry` is the text of `run` where it is part of the module; it calls what is only `declared`
     as well.
     """
-    parts = ["module {\n", _EXTERNALS]
+    parts = ["module {\n", EXTERNALS, _ENTRY_EXTERNALS if entry else ""]
     parts += sorted({x for k in kernels for x in k.externals})
     parts += [k.text for k in kernels]
     parts += [_whole(k, target) for k in kernels]
@@ -52,30 +56,17 @@ def called(kernel: Kernel) -> str:
 
 
 def _whole(kernel: Kernel, target: Target) -> str:
-    """What every thread runs, its even share of the tasks; or all tasks on the calling thread."""
+    """What every thread of a team runs; or all tasks on the calling thread."""
     attributes = target.llvm_attributes()
-    share = _SHARE if is_parallel(kernel) else _ALL
+    if is_parallel(kernel):
+        return team_function(kernel, called(kernel), attributes)
     return f"""llvm.func @{called(kernel)}(%ptrs: !llvm.ptr) attributes {{{attributes}}} {{
-{share.format(tasks=kernel.tasks)}
+%begin = llvm.mlir.constant(0 : i64) : i64
+%end = llvm.mlir.constant({kernel.tasks} : i64) : i64
 llvm.call @{kernel.name}(%ptrs, %begin, %end) : (!llvm.ptr, i64, i64) -> ()
 llvm.return
 }}
 """
-
-
-_ALL = """%begin = llvm.mlir.constant(0 : i64) : i64
-%end = llvm.mlir.constant({tasks} : i64) : i64"""
-_SHARE = """%tasks = llvm.mlir.constant({tasks} : i64) : i64
-%t32 = llvm.call @omp_get_thread_num() : () -> i32
-%n32 = llvm.call @omp_get_num_threads() : () -> i32
-%t = llvm.sext %t32 : i32 to i64
-%n = llvm.sext %n32 : i32 to i64
-%one = llvm.mlir.constant(1 : i64) : i64
-%a = llvm.mul %t, %tasks : i64
-%begin = llvm.udiv %a, %n : i64
-%next = llvm.add %t, %one : i64
-%b = llvm.mul %next, %tasks : i64
-%end = llvm.udiv %b, %n : i64"""
 
 
 def entry_text(
@@ -87,14 +78,20 @@ def entry_text(
         f"llvm.func @run(%buffers: !llvm.ptr) attributes {{{target.llvm_attributes()}}} {{",
         f"%count = llvm.mlir.constant({max(1, len(slots))} : i64) : i64",
         "%zero32 = llvm.mlir.constant(0 : i32) : i32",
+        "%zero8 = llvm.mlir.constant(0 : i8) : i8",
+        f"%line = llvm.mlir.constant({COUNTER_BYTES} : i64) : i64",
+        "%threads32 = llvm.call @omp_get_max_threads() : () -> i32",
+        "%threads = llvm.sext %threads32 : i32 to i64",
+        "%length = llvm.mul %threads, %line : i64",
+        "%counters = llvm.alloca %length x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr",
         "%table = llvm.alloca %count x !llvm.ptr {alignment = 64 : i64} : (i64) -> !llvm.ptr",
     ]
     arena = len(program.outputs) + program.first_result
-    for buffer in sorted({b for b, _ in slots}):
+    for buffer in sorted({b for b, _ in slots} - {_COUNTERS}):
         lines.append(f"%g{buffer} = llvm.getelementptr %buffers[{buffer}] : {_SLOT_OF}")
         lines.append(f"%b{buffer} = llvm.load %g{buffer} : !llvm.ptr -> !llvm.ptr")
     for i, (buffer, offset) in enumerate(slots):
-        value = f"%b{buffer}"
+        value = "%counters" if buffer == _COUNTERS else f"%b{buffer}"
         if buffer == arena and offset:
             value = f"%p{i}"
             lines.append(
@@ -117,6 +114,7 @@ def _launch(kernel: Kernel, table: int, number: int) -> list[str]:
         return [
             *lines,
             f"%f{number} = llvm.mlir.addressof @{called(kernel)} : !llvm.ptr",
+            f'"llvm.intr.memset"(%counters, %zero8, %length) {_MEMSET_TYPE}',
             f"llvm.call @GOMP_parallel(%f{number}, {at}, %zero32, %zero32) : {_PARALLEL_TYPE}",
         ]
     return [*lines, f"llvm.call @{called(kernel)}({at}) : (!llvm.ptr) -> ()"]
@@ -138,6 +136,7 @@ def _tables(
     slots: list[tuple[int, int]] = []
     tables: list[int] = []
     for call, scratch in zip(program.calls, plan.scratch, strict=True):
+        slots.append((_COUNTERS, 0))
         tables.append(len(slots))
         slots += [place[v] for v in (*call.operands, *call.results)]
         slots += [(arena, offset) for offset in scratch]

@@ -29,25 +29,28 @@ Tile = Callable[[Index, Index, int], None]  # panel, first row, number of rows
 
 LEAST_WORK = 1 << 20  # multiply-adds below which the plain kernel does
 WHOLE_K = 1024  # up to here all of k is one block
+LONG_K = 4096  # the same where A is read in place
 BLOCK_K = 512
 GROUP_BYTES = 400 << 10  # of packed panels
 CHUNK_BYTES = 800 << 10  # of packed rows of A
 SUM_BYTES = 400 << 10  # of sums that wait in memory
+GRAIN_COLUMNS = 384  # packing A takes 4 % of the time of its product with so many
 
 
 def pays(c: Contraction) -> bool:
     """Whether blocking pays: long sums over enough rows."""
-    return c.k >= 96 and c.m >= 16 and c.m * c.n * c.k >= LEAST_WORK and block_size(c) > 0
+    enough = c.k >= 96 and c.m >= 16 and c.m * c.n * c.k >= LEAST_WORK
+    return enough and block_size(c, in_place=False) > 0
 
 
-def block_size(c: Contraction) -> int:
+def block_size(c: Contraction, *, in_place: bool) -> int:
     """How much of the first reduced dimension a block takes; 0 where even one value is too much.
 
     An even cut if there is one near; otherwise the last block is partly empty.
     """
     first = c.reduced[0]
     inner = c.k // first
-    if c.k <= WHOLE_K:
+    if c.k <= (LONG_K if in_place else WHOLE_K):
         return first
     most = BLOCK_K * 4 // 3 // inner
     if most == 0:
@@ -73,16 +76,16 @@ class BlockedGemm(GemmKernel):
         *,
         reads_a: bool = False,
     ) -> None:
-        """`reads_a`: A is read where it lies, as long as all of k is one block."""
+        """`reads_a`: A is read where it lies, unless a block of k reaches past its end."""
         super().__init__(c, roots, leaves, name, target)
-        size = block_size(c)
+        size = block_size(c, in_place=reads_a)
         self.blocks = -(-c.reduced[0] // size)
         self.block = domain.variable(self.blocks)
         self.part = k_block(c, of(self.block), size)
         self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
         element = bits_of(self._panel_elem) // 8
         self.group = max(1, min(self.panels, GROUP_BYTES // (self.panel_elements * element)))
-        self.reads_a = reads_a and self.blocks == 1
+        self.reads_a = reads_a and c.reduced[0] % size == 0
         self.block_of_a = ABlock(self.v, self.part, self._panel_elem, self.lanes, self.paired)
 
     def kernel(self, packed: int | None = None) -> Kernel:
@@ -114,14 +117,20 @@ class BlockedGemm(GemmKernel):
 
         e.while_loop([begin], lambda state: e.compare("slt", state[0], end), body)
         text = e.function(self.name, self.target.llvm_attributes())
-        return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
+        externals = tuple(sorted(e.externals))
+        return Kernel(self.name, text, tasks, self._work(), (), externals, self._grain())
 
     def _chunks(self) -> int:
-        """Rows that are packed together, or fewer where too few panels share the work."""
+        """Parts of the rows that are packed or summed together, more where panels are few."""
         panels = prod(self.c.batch) * self.panels
         most = max(1, self.c.m // (2 * self.tile.rows))
-        packed = 0 if self.reads_a else self.c.m * self.part.k * bits_of(self._panel_elem) // 8
-        return max(1, min(max(-(-packed // CHUNK_BYTES), -(-4 // panels)), most))
+        block = self.c.m * self.part.k * bits_of(self._panel_elem) // 8
+        parts = 1 if self.reads_a and self.blocks == 1 else -(-block // CHUNK_BYTES)
+        return max(1, min(max(parts, -(-4 // panels)), most))
+
+    def _grain(self) -> int:
+        """Panels that are worth a thread's turn: a group, or as many as repay packing A."""
+        return self.group if self.reads_a else -(-GRAIN_COLUMNS // self.width)
 
     def _span(self) -> int:
         """Panels that a block of A meets before the next one is packed."""

@@ -11,7 +11,8 @@ class Kernel:
 
     `ptrs` points to the group's parameters, then its results, then `scratch` buffers of so many
     bytes. `work` estimates the whole kernel in nanoseconds on one core: short kernels run without
-    other threads.
+    other threads. A thread takes at least `grain` tasks at a time, where what it prepares for them
+    pays only then.
     """
 
     name: str
@@ -20,3 +21,4 @@ class Kernel:
     work: float
     scratch: tuple[int, ...] = ()
     externals: tuple[str, ...] = ()
+    grain: int = 1

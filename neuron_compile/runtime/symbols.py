@@ -15,7 +15,9 @@ import sys
 
 from neuron_compile.errors import ExecutionError
 
-_OPENMP = frozenset({"GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"})
+_OPENMP = frozenset(
+    {"GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads"}
+)
 _LIBGOMP = "libgomp.so.1"
 _LIBC = frozenset({"memcpy", "memmove", "memset"})
 _LIBM = frozenset(
@@ -110,5 +112,6 @@ _KEPT = {
     )(_call_once),
     "omp_get_thread_num": ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0),
     "omp_get_num_threads": ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1),
+    "omp_get_max_threads": ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1),
 }
 _SERIAL = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in _KEPT.items()}

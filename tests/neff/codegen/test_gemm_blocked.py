@@ -30,6 +30,9 @@ PAIRS = make("x86-64-v4", ["avx512_bf16"])
         (300, 1000, 80),  # two chunks of rows, one block of k
         (26, 1030, 700),  # two blocks of k, the second one partly empty
         (250, 1100, 900),  # more panels than wait in memory, some columns missing
+        (26, 4608, 70),  # k of nine blocks, whose rows of A share cache sets
+        (450, 6144, 30),  # the same in two chunks of rows
+        (20, 4099, 40),  # k too long for one block, without a divisor
         (16, 900, 1700),  # several groups of packed panels, the last one not full
     ],
 )
@@ -44,6 +47,19 @@ def test_every_division_into_blocks(size: tuple[int, int, int], form: str, targe
     ]
     (result,) = run(outlined(dot(m, k, n, "f32", form), "contract"), operands, target)
     np.testing.assert_array_equal(result, a @ b)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("k", [1024, 1030, 4096, 4099, 4608])
+def test_an_infinite_element_of_a_reaches_its_row_only(k: int, target: Target) -> None:
+    """Blocks that reach past the end of k multiply nothing by it: 0 times infinity is NaN."""
+    a = np.ones((20, k), np.float32)
+    a[7, -1] = np.inf
+    b = np.ones((40, k), np.float32)
+    (result,) = run(outlined(dot(20, k, 40, "f32", "nt"), "contract"), [a, b], target)
+    want = np.full((20, 40), k, np.float32)
+    want[7] = np.inf
+    np.testing.assert_array_equal(result, want)
 
 
 @pytest.mark.skipif(not PAIRS.supports_on_host(), reason="this CPU has no product of pairs")
