@@ -177,3 +177,16 @@ def trace(
     for node, at in roots:
         tracer.walk(node, at)
     return tracer.trace
+
+
+def in_memory(source: Source, is_leaf: Callable[[Node], bool]) -> tuple[Node, Index] | None:
+    """The leaf and the element offset in it, if only views lie between."""
+    if source.conditions:
+        return None
+    node, at = source.operand, source.indices
+    while not is_leaf(node):
+        if node.op not in views.PERMUTATIONS:
+            return None
+        inner = views.PERMUTATIONS[node.op](node, at)
+        node, at = inner.operand, inner.indices
+    return node, linear(at, node.tensor.strides)

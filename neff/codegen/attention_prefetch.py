@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from neuron_compile.neff.codegen import domain
+from neuron_compile.neff.codegen.accesses import in_memory
 from neuron_compile.neff.codegen.emitter import Val, bits_of
 from neuron_compile.neff.codegen.evaluate import Evaluator
-from neuron_compile.neff.codegen.index import ZERO, Index, linear, of
-from neuron_compile.neff.codegen.program import Node
-from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices, Source
+from neuron_compile.neff.codegen.index import ZERO, Index, of
+from neuron_compile.neff.codegen.views import Indices, Source
 
 LINE_BYTES = 64
 
@@ -36,7 +36,7 @@ def rows_in_memory(
     """The rows, if they are one tensor's seen through views, contiguous along the columns."""
     column = domain.variable(length)
     at = tuple(of(domain.variable(n)) for n in batch)
-    found = _in_tensor(v, read(at, of(domain.variable(count)), of(column)))
+    found = in_memory(read(at, of(domain.variable(count)), of(column)), v.bases.__contains__)
     if found is None or found[1].coefficient(column) != 1:
         return None
     return Rows(read, count, length)
@@ -50,7 +50,7 @@ def prefetch(v: Evaluator, rows: Rows, batch: Indices, part: Index, parts: int) 
         inner = domain.variable(max(each, 2))
         v.values[inner] = i
         row = (part * each + of(inner)).bounded(0, rows.count - 1)
-        found = _in_tensor(v, rows.read(batch, row, ZERO))
+        found = in_memory(rows.read(batch, row, ZERO), v.bases.__contains__)
         assert found is not None
         node, offset = found
         step = LINE_BYTES * 8 // bits_of(node.tensor.stored)
@@ -60,16 +60,3 @@ def prefetch(v: Evaluator, rows: Rows, batch: Indices, part: Index, parts: int) 
         return []
 
     e.loop(e.index(0), e.index(each), 1, one)
-
-
-def _in_tensor(v: Evaluator, source: Source) -> tuple[Node, Index] | None:
-    """The tensor in memory and the element offset in it, if only views lie between."""
-    if source.conditions:
-        return None
-    node, at = source.operand, source.indices
-    while node not in v.bases:
-        if node.op not in PERMUTATIONS:
-            return None
-        inner = PERMUTATIONS[node.op](node, at)
-        node, at = inner.operand, inner.indices
-    return node, linear(at, node.tensor.strides)

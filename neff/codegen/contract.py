@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neuron_compile.neff.codegen import domain, dot_rows, thin_gemm
+from neuron_compile.neff.codegen.accesses import in_memory
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.dot_rows import DotRows
 from neuron_compile.neff.codegen.elementwise import compute_elem
@@ -34,7 +35,6 @@ from neuron_compile.neff.codegen.macs import CONTRACTIONS
 from neuron_compile.neff.codegen.memory_plan import tensor_bytes
 from neuron_compile.neff.codegen.program import Group, Node, Tensor
 from neuron_compile.neff.codegen.thin_gemm import ThinGemm
-from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 from neuron_compile.neff.target import Target
 
 # Addresses this far apart share a set of the first-level cache: 64 sets of 64 bytes.
@@ -252,12 +252,10 @@ def _place_of_a(
     m, k = domain.variable(c.m), domain.variable(c.k)
     batch = tuple(of(domain.variable(x)) for x in c.batch)
     source = c.a_source(batch, of(m), of(k))
-    if source.conditions:
+    found = in_memory(source, leaves.__contains__)
+    if found is None:
         return None
-    leaf, at = _leaf_below(source.operand, source.indices, leaves)
-    if leaf is None:
-        return None
-    offset = linear(at, leaf.tensor.strides)
+    leaf, offset = found
     if any(not isinstance(a, Var) for a, _ in offset.terms):
         return None
     if is_paired(c, target):
@@ -267,13 +265,3 @@ def _place_of_a(
     if not fits:
         return None
     return offset.coefficient(k), offset.coefficient(m) * bits_of(leaf.tensor.stored) // 8
-
-
-def _leaf_below(top: Node, at: Indices, leaves: Mapping[Node, int]) -> tuple[Node | None, Indices]:
-    """The materialised tensor seen through views, and the index in it."""
-    while top not in leaves:
-        if top.op not in PERMUTATIONS:
-            return None, at
-        source = PERMUTATIONS[top.op](top, at)
-        top, at = source.operand, source.indices
-    return top, at

@@ -86,7 +86,9 @@ class BlockedGemm(GemmKernel):
         element = bits_of(self._panel_elem) // 8
         self.group = max(1, min(self.panels, GROUP_BYTES // (self.panel_elements * element)))
         self.reads_a = reads_a and c.reduced[0] % size == 0
-        self.block_of_a = ABlock(self.v, self.part, self._panel_elem, self.lanes, self.paired)
+        self.block_of_a = ABlock(
+            self.v, self.part, self._panel_elem, self.lanes, self.tile.rows, paired=self.paired
+        )
 
     def kernel(self, packed: int | None = None) -> Kernel:
         """Tasks are as for the plain kernel; a thread takes its panels in spans."""

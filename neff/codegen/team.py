@@ -42,12 +42,12 @@ def team_function(kernel: Kernel, name: str, attributes: str) -> str:
     )
 
 
-# `first` of a share counts from 0 while tasks are taken; more may be taken than there are. Where
-# all shares are at most a grain, nobody looks at the others'. Counting needs no order: the kernel's
-# writes are seen by all once the parallel region ends.
+# A counter may count more tasks than there are. Where no share is longer than a grain, nobody looks
+# at the others'; one thread alone takes all at once. Counting needs no order: what kernels write is
+# seen by all when the parallel region ends.
 _TEXT = """llvm.func @{name}(%ptrs: !llvm.ptr) attributes {{{attributes}}} {{
 %tasks = llvm.mlir.constant({tasks} : i64) : i64
-%grain = llvm.mlir.constant({grain} : i64) : i64
+%usual = llvm.mlir.constant({grain} : i64) : i64
 %zero = llvm.mlir.constant(0 : i64) : i64
 %one = llvm.mlir.constant(1 : i64) : i64
 %thread32 = llvm.call @omp_get_thread_num() : () -> i32
@@ -56,6 +56,8 @@ _TEXT = """llvm.func @{name}(%ptrs: !llvm.ptr) attributes {{{attributes}}} {{
 %threads = llvm.sext %threads32 : i32 to i64
 %slot = llvm.getelementptr %ptrs[-1] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
 %counters = llvm.load %slot : !llvm.ptr -> !llvm.ptr
+%alone = llvm.icmp "eq" %threads, %one : i64
+%grain = llvm.select %alone, %tasks, %usual : i1, i64
 %grains = llvm.mul %grain, %threads : i64
 %short = llvm.icmp "sle" %tasks, %grains : i64
 %visits = llvm.select %short, %one, %threads : i1, i64
