@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 import torch.nn.functional as F
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from neuron_compile.errors import LoweringError
 from neuron_compile.placement import user_line
@@ -172,10 +173,14 @@ def _written_strides(node: torch.fx.Node) -> tuple[int, ...]:
 def _overlaps(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
-    numbers = (*value.shape, *value.stride())
-    if not all(isinstance(number, int) for number in numbers):
-        return False  # comparing symbolic sizes would add guards
-    return overlaps_itself(Layout(tuple(value.shape), value.stride()))
+    sizes, strides = tuple(value.shape), value.stride()
+    if all(isinstance(number, int) for number in (*sizes, *strides)):
+        return overlaps_itself(Layout(sizes, strides))
+    # Of symbolic sizes only what holds for all of them: to ask for more would add guards.
+    return any(
+        isinstance(step, int) and step == 0 and statically_known_true(size > 1)
+        for size, step in zip(sizes, strides, strict=True)
+    )
 
 
 def _copy(

@@ -128,6 +128,36 @@ def test_write_to_an_expanded_tensor_is_refused_as_in_eager() -> None:  # T010
 
 
 @pytest.mark.parametrize(
+    "expand",
+    [lambda x: x.expand(3, -1), lambda x: x[:1].expand(x.shape[0])],
+    ids=["beside symbolic sizes", "to a symbolic size"],
+)
+def test_write_to_an_expanded_tensor_is_refused_with_symbolic_sizes_too(expand) -> None:  # T010
+    def f(x):
+        expand(x).add_(1)
+        return x * 1
+
+    for compiled in (f, torch.compile(f, backend="neuron", dynamic=True)):
+        with pytest.raises(Exception, match="single memory location"):
+            compiled(torch.arange(6.0))
+
+
+def test_filling_an_expanded_tensor_of_symbolic_size_is_allowed() -> None:  # T010
+    def f(x):
+        y = x.expand(3, -1)
+        y.zero_()
+        return x + 1, y * 2
+
+    compiled = torch.compile(f, backend="neuron", dynamic=True)
+    for size in (6, 9):
+        x = torch.arange(float(size))
+        one, zero = compiled(x)
+        assert torch.equal(x, torch.zeros(size))
+        assert torch.equal(one, torch.ones(size))
+        assert torch.equal(zero, torch.zeros(3, size))
+
+
+@pytest.mark.parametrize(
     "write",
     [lambda x: x.as_strided((3, 4), (1, 1)).mul_(2), lambda x: x.unfold(0, 3, 1).sub_(x[0])],
     ids=["as_strided", "unfold"],
