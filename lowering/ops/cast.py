@@ -63,8 +63,13 @@ def copy(b: Builder, x: Value, source: Value) -> Value:
 )
 def view_dtype(b: Builder, x: Value, dtype: torch.dtype) -> Value:
     """The same bytes in another dtype; the last dimension is scaled (T001)."""
+    return b.reshape(reinterpret(b, x, dtype), b.result_shape())
+
+
+def reinterpret(b: Builder, x: Value, dtype: torch.dtype) -> Value:
+    """The bytes of x as another dtype; where widths differ, a last dimension is cut or joined."""
     old, new = b.dtype(x).itemsize, dtype.itemsize
     shape = b.shape(x)
     if new > old:  # StableHLO joins a trailing dimension of just the right size
         x = b.reshape(x, (*shape[:-1], shape[-1] * old // new, new // old))
-    return b.reshape(b.bitcast_convert(x, dtype), b.result_shape())
+    return b.bitcast_convert(x, dtype)

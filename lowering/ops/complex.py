@@ -14,7 +14,7 @@ from torch_mlir import ir
 from neuron_compile.lowering import semantics as sem
 from neuron_compile.lowering.builder import Builder
 from neuron_compile.lowering.builder_core import Scalar
-from neuron_compile.lowering.ops import creation, linalg, reduction
+from neuron_compile.lowering.ops import cast, creation, linalg, reduction
 from neuron_compile.lowering.pairs import Pair, join, real_dtype, split
 from neuron_compile.lowering.registry import emits_complex, partwise, rule_for
 
@@ -263,6 +263,20 @@ def view_as_real(b: Builder, x: Pair) -> Value:
 def view_as_complex(b: Builder, x: Value) -> Pair:
     """The parts along the last dimension."""
     return split(b, x)
+
+
+@emits_complex(aten.view.dtype)
+def view_dtype(b: Builder, x: Operand, dtype: torch.dtype) -> Pair | Value:
+    """The same bytes in another dtype, of which one or both are complex."""
+    real = x
+    if isinstance(x, Pair):
+        real = join(b, x)
+        *outer, last, two = b.shape(real) if b.shape(x.real) else (1, 2)
+        real = b.reshape(real, (*outer, last * two))
+    words = cast.reinterpret(b, real, real_dtype(dtype))
+    if not dtype.is_complex:
+        return b.reshape(words, b.result_shape())
+    return split(b, b.reshape(words, (*b.result_shape(), 2)))
 
 
 @emits_complex(aten._conj.default, aten._conj_physical.default, aten.conj_physical.default)

@@ -93,6 +93,27 @@ def test_large_values_do_not_overflow_early() -> None:
     check(lambda x: [x.abs(), x / x, torch.tanh(x), x.sqrt()], x)
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (torch.float32, torch.complex64),
+        (torch.float64, torch.complex64),
+        (torch.float32, torch.complex128),
+        (torch.uint8, torch.complex64),
+        (torch.complex64, torch.float32),
+        (torch.complex64, torch.int64),
+        (torch.complex64, torch.int16),
+        (torch.complex64, torch.complex128),
+        (torch.complex128, torch.complex64),
+    ],
+)
+def test_bytes_seen_as_another_dtype(source: torch.dtype, target: torch.dtype) -> None:
+    x = torch.arange(96).to(torch.uint8).reshape(2, 48).view(source)
+    check(lambda x: x.view(target), x)
+    if source.itemsize == target.itemsize:
+        check(lambda x: x.view(target), x[0, 0])
+
+
 def test_zero_d_addition() -> None:
     check(lambda x, y: x + y, torch.tensor(1 + 2j), torch.tensor(2 - 1j))  # T089
 
