@@ -96,7 +96,7 @@ def reciprocal(b: Builder, x: Value) -> Value:
     return b.divide(b.full_like(value, 1.0), value)
 
 
-@emits(aten.neg.default)
+@emits(aten.neg.default, aten._neg_view.default)
 def neg(b: Builder, x: Value) -> Value:
     """-x; integers wrap (T039)."""
     return b.negate(x)

@@ -114,6 +114,13 @@ def test_bytes_seen_as_another_dtype(source: torch.dtype, target: torch.dtype) -
         check(lambda x: x.view(target), x[0, 0])
 
 
+def test_the_imaginary_part_of_a_conjugate() -> None:
+    """PyTorch keeps the sign as something still to be done, inside of a graph as well."""
+    x = values(3, 4)
+    check(lambda x: [x.conj().imag * 2, x.conj().real + 1], x)
+    check(lambda x: [x.imag + 1, x.imag], x.conj())
+
+
 def test_zero_d_addition() -> None:
     check(lambda x, y: x + y, torch.tensor(1 + 2j), torch.tensor(2 - 1j))  # T089
 
