@@ -21,6 +21,9 @@ COLUMNS = (
     "NODE", "Executor", "Name", "Variable", "Size", "Type", "Format", "Shape", "DataType",
     "TimeSeries",
 )  # fmt: skip
+_NEWLINE, _CONTINUED = "\n", "      "
+# Packed text, which only a program can read.
+_FOR_TOOLS = frozenset({"note.graph"})
 _FORMAT_OF_RANK = {1: "N", 2: "NC"}
 
 
@@ -52,7 +55,11 @@ def as_text(described: Mapping[str, Any]) -> str:
     rows = [[k["name"], k["kind"], k["launches"], ", ".join(k["locations"])] for k in kernels]
     lines += _table(("Name", "Kind", "Launches", "From"), rows)
     lines += ["", "Provenance:"]
-    lines += [f"  {name}: {text}" for name, text in sorted(described["provenance"].items())]
+    lines += [
+        f"  {name}: {text.rstrip().replace(_NEWLINE, _NEWLINE + _CONTINUED)}"
+        for name, text in sorted(described["provenance"].items())
+        if name not in _FOR_TOOLS
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from neuron_compile import compiler, counters, environment, shim
+from neuron_compile import compiler, counters, environment, graph_notes, shim
 from neuron_compile.absolute import bakes_offsets
 from neuron_compile.aliasing import AliasGuard
 from neuron_compile.autograd import (
@@ -26,6 +26,7 @@ from neuron_compile.autograd import (
     compile_for_arguments,
     compile_with_aot,
 )
+from neuron_compile.cache.notes import InputNote
 from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.call_plan import CallPlan, OutputRule, plan
 from neuron_compile.environment import Environment
@@ -48,7 +49,7 @@ def neuron(
     UnsupportedOpError listing every operator that cannot be lowered, LoweringError for tensors that
     are not on the CPU.
     """
-    front = _Front(resolve(options, mode), environment.read())
+    front = _Front(resolve(options, mode), environment.read(), graph_notes.input_notes(graph))
     graph = prepare(graph)
     compiled = compile_with_aot(graph, example_inputs, front.compile_graph)
     changed, offsets = changed_inputs(), bakes_offsets(graph, example_inputs)
@@ -76,9 +77,11 @@ class _Front:
 
     options: Options
     environment: Environment
+    inputs: tuple[InputNote, ...]
 
     def compile_graph(self, graph: torch.fx.GraphModule, kind: str, facts: OutputFacts) -> Runner:
         """A boxed callable for a functional aten graph, whether its sizes are symbolic or not."""
+        graph_notes.annotate(graph, self.inputs)
         if not varies(graph):
             return self._compile_static(graph, kind, facts.rules(()))
 

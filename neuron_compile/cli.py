@@ -9,14 +9,17 @@ which Typer brings along, draws the tables.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from neuron_compile import __version__, environment, options
@@ -26,6 +29,7 @@ from neuron_compile.cache.layout import Found
 from neuron_compile.cache.publish import ORPHAN_SECONDS
 from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.errors import NeffFormatError, NeuronCompileError
+from neuron_compile.listing import age, summary
 from neuron_compile.neff import describe
 from neuron_compile.neff.target import parse
 
@@ -47,8 +51,10 @@ File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A NEFF.
 Prefix = Annotated[str, typer.Argument(help="The beginning of a graph hash, as `ls` shows it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
-# Digits of a hash that `ls` shows: enough to tell ten thousand graphs apart.
-_DIGITS = 12
+# Digits of a hash: those that `ls` shows, which tell a thousand graphs apart, and those of a command
+# that deletes, which tell any apart.
+_DIGITS = 8
+_DIGITS_TO_DELETE = 12
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DAY = 24 * 3600.0
 # A younger file may belong to a process that writes it just now.
@@ -122,24 +128,17 @@ def version() -> None:
 
 @cache.command("ls")
 def list_entries(root: Root = None, as_json: AsJson = False) -> None:
-    """List the entries, the most recently used first."""
-    found = sorted(upkeep.entries(_root(root)), key=lambda entry: -entry.modified)
+    """List the entries, the most recently used first: whose graph, its inputs, its kind."""
+    place = _root(root)
+    found = sorted(upkeep.entries(place), key=lambda entry: -entry.modified)
     if as_json:
         typer.echo(json.dumps([_as_data(entry) for entry in found], indent=2))
         return
-    table = Table()
-    for column in ("graph", "shapes", "target", "size", "last used"):
-        table.add_column(column, overflow="fold")
-    for entry in found:
-        when = dt.datetime.fromtimestamp(entry.modified, tz=dt.UTC).astimezone()
-        table.add_row(
-            entry.graph_hash[:_DIGITS],
-            entry.shape_signature[:_DIGITS],
-            entry.target,
-            _size(entry.size),
-            f"{when:%Y-%m-%d %H:%M}",
-        )
-    Console().print(table)
+    if not found:
+        typer.echo(f"no entries in {place}")
+    for target in sorted({entry.target for entry in found}):
+        typer.echo(f"for {target}")
+        Console().print(_listed([entry for entry in found if entry.target == target]))
 
 
 @cache.command()
@@ -268,7 +267,7 @@ def _described_entry(entry: Found) -> dict[str, object]:
             error.what,
             where=str(entry.path),
             why=error.why,
-            remedy=f"`neuron-compile cache clear {entry.graph_hash[:_DIGITS]}` deletes the graph's "
+            remedy=f"`neuron-compile cache clear {entry.graph_hash[:_DIGITS_TO_DELETE]}` deletes the graph's "
             "entries; they are built again when they are needed",
         ) from error
 
@@ -281,8 +280,35 @@ def _report(removal: upkeep.Removal) -> None:
         raise typer.Exit(1)
 
 
+def _listed(found: Sequence[Found]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("graph", no_wrap=True)
+    table.add_column("of", overflow="fold")
+    table.add_column("inputs", overflow="fold")
+    table.add_column("kind", no_wrap=True)
+    table.add_column("size", no_wrap=True, justify="right")
+    table.add_column("used", no_wrap=True, justify="right")
+    now = time.time()
+    for entry in found:
+        described = summary(entry)
+        table.add_row(
+            entry.graph_hash[:_DIGITS],
+            escape(described.title),
+            escape(described.shapes),
+            escape(described.kind),
+            _size(entry.size),
+            age(now - entry.modified),
+        )
+    return table
+
+
 def _as_data(entry: Found) -> dict[str, object]:
+    described = summary(entry)
     return {
+        "of": described.title,
+        "kind": described.kind,
+        "inputs": list(described.inputs),
+        "weights": described.weights,
         "path": str(entry.path),
         "graph": entry.graph_hash,
         "shapes": entry.shape_signature,

@@ -29,6 +29,7 @@ from neuron_compile.debug import Artifacts, artifacts
 from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.environment import Environment
 from neuron_compile.graph_key import Unhashable, make_graph_key
+from neuron_compile.graph_notes import notes
 from neuron_compile.neff import reader
 from neuron_compile.neff.schema import Neff
 from neuron_compile.neff.target import Target, detect
@@ -116,17 +117,22 @@ def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
     store = _store(job, read)
     if store is None:
         counters.add("bypasses")
-        return _build(job, key.provenance(), files)
+        return _build(job, _records(job, key), files)
 
     def build() -> bytes:
         if _LOG.isEnabledFor(logging.INFO) and (every := _store(job)) is not None:
             _LOG.info("%s (%s): %s", job.name, job.kind, explain(every, key))
-        return _build(job, key.provenance(), files)
+        return _build(job, _records(job, key), files)
 
     with counters.timed("cache"):
         found = get_or_build(store, key, build, lock_timeout=job.environment.lock_timeout)
     counters.add("disk_hits" if isinstance(found, Hit) else "disk_misses")
     return found.checked if isinstance(found, Hit) else found.data
+
+
+def _records(job: Job, key: Key) -> dict[str, str]:
+    """What the entry says of its key, and for people of its graph."""
+    return {**key.provenance(), **notes(job.graph).provenance()}
 
 
 def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:

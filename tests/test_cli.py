@@ -62,9 +62,33 @@ def graph_of_two_sizes(root: Path) -> str:
 def test_ls(call, filled: Path) -> None:
     text = call("cache", "ls")
     for entry in entries(filled):
-        assert entry.parent.name[:12] in text
+        assert entry.parent.name[:8] in text
     listed = json.loads(call("cache", "ls", "--json"))
     assert sorted(item["path"] for item in listed) == [str(p) for p in entries(filled)]
+
+
+def test_ls_says_what_an_entry_is_of_in_80_columns(call, filled: Path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call("cache", "ls").splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if "inference" in line]
+    assert len(rows) == 3
+    assert sum("f32[5]" in row for row in rows) == 2
+    assert all("KiB" in row and "now" in row for row in rows)
+    listed = json.loads(call("cache", "ls", "--json"))
+    assert sorted(item["inputs"] for item in listed) == [["f32[5]"], ["f32[5]"], ["f32[6]"]]
+
+
+def test_ls_of_an_empty_cache_says_so(call, tmp_path: Path) -> None:
+    assert f"no entries in {tmp_path}" in call("cache", "ls", "--root", str(tmp_path))
+
+
+def test_ls_lists_a_damaged_entry_as_such(call, filled: Path, tmp_path: Path) -> None:
+    entry = entries(filled)[0]
+    copy = tmp_path / entry.relative_to(filled)
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(entry.read_bytes()[:-100])
+    assert "(damaged; see `cache verify`)" in call("cache", "ls", "--root", str(tmp_path))
 
 
 def test_usage_and_verify(call, filled: Path) -> None:
