@@ -7,10 +7,12 @@ for entries of this version and skips those that record no key.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from neuron_compile.cache import graph_difference
 from neuron_compile.cache.key import Key
 from neuron_compile.cache.layout import Found, files
 from neuron_compile.cache.store import Miss, Store
@@ -24,6 +26,20 @@ _MOST_READ = 256
 
 _MOST_SHOWN = 8
 
+# What parts of the key are called where their own name says little.
+_TITLES = {
+    "aot.kind": "kind",
+    "aot.output_strides": "strides of the outputs",
+    "default_dtype": "default dtype",
+    "sources": "neuron-compile's own code",
+}
+# Digests that follow from the graph and its inputs: no news if one of those differs.
+_DERIVED = frozenset({"outputs", "values", "aot.output_strides"})
+# Farther than any two graphs: one of them is not recorded.
+_UNKNOWN_DISTANCE = 1 << 40
+# A forward and a backward graph have less in common than their operators say.
+_DISTANCE_OF_KINDS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -33,10 +49,33 @@ class Difference:
     stored: str
     wanted: str
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
+        """The name for people."""
+        if self.name.startswith("option."):
+            return f"option {self.name.removeprefix('option.')}"
+        return _TITLES.get(self.name, self.name)
+
+    @property
+    def texts(self) -> tuple[str, str] | None:
+        """Both sides for people, stored first; None where only digests are known."""
         if _is_digest(self.stored) and _is_digest(self.wanted):
-            return f"{self.name} differs"
-        return f"{self.name}: stored {_shown(self.stored)}, wanted {_shown(self.wanted)}"
+            return None
+        return _shown(self.stored), _shown(self.wanted)
+
+    def __str__(self) -> str:
+        if self.texts is None:
+            return f"{self.title} differs"
+        return f"{self.title}: stored {self.texts[0]}, wanted {self.texts[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An entry as far as it can be compared. `graph` is its text, empty where none is recorded."""
+
+    path: Path
+    key: Key
+    graph: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +96,25 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(store: Store[Checked], key: Key, *, before: float | None = None) -> Explanation:
+def explain(
+    store: Store[Checked], key: Key, *, graph: str = "", before: float | None = None
+) -> Explanation:
     """Say why `store` has no usable entry for `key`.
 
-    `before` (seconds since the epoch) leaves out younger entries: those that the same run has just
-    stored are not what the user wonders about.
+    `graph` is the graph's text; with it, differing operators are named. `before` (seconds since the
+    epoch) leaves out younger entries: those that the same run has just stored are not what the user
+    wonders about.
     """
     path = store.path(key)
     problem = _problem(store, path)
     if problem is not None:
         return problem
+    wanted = Recorded(path, key, graph)
     same_graph = [f for f in files(path.parent) if f.kind == "entry" and _older(f, before)]
-    nearest = _nearest(store, key, same_graph)
-    if nearest is not None:
+    near = nearest(wanted, records(store, same_graph))
+    if near is not None:
         reason = f"this graph is in the cache for {len(same_graph)} other shape signature(s)"
-        return Explanation(reason, nearest[0], nearest[1])
+        return Explanation(reason, near.path, differences(near, wanted))
     others = sorted(
         (f for f in entries(store.root) if _older(f, before)),
         key=lambda f: f.modified,
@@ -79,10 +122,10 @@ def explain(store: Store[Checked], key: Key, *, before: float | None = None) -> 
     )
     if not others:
         return Explanation(f"the cache at {store.root} has no entries")
-    nearest = _nearest(store, key, others)
-    if nearest is None:
+    near = nearest(wanted, records(store, others))
+    if near is None:
         return Explanation(f"none of the entries in {store.root} can be compared")
-    return Explanation("no entry has this graph hash", nearest[0], nearest[1])
+    return Explanation("no entry has this graph hash", near.path, differences(near, wanted))
 
 
 def _problem(store: Store[Checked], path: Path) -> Explanation | None:
@@ -99,18 +142,63 @@ def _older(found: Found, before: float | None) -> bool:
     return before is None or found.modified < before
 
 
-def _nearest(
-    store: Store[Checked], key: Key, candidates: list[Found]
-) -> tuple[Path, tuple[Difference, ...]] | None:
-    best = None
-    for found in candidates[:_MOST_READ]:
-        recorded = store.recorded(found.path)
-        if recorded is None:
-            continue
-        differences = compare(recorded, key)
-        if best is None or len(differences) < len(best[1]):
-            best = (found.path, differences)
-    return best
+def records(store: Store[Checked], candidates: Sequence[Found]) -> list[Recorded]:
+    """What the entries record, as far as they are sound; of many, only the first are read."""
+    found = []
+    for candidate in candidates[:_MOST_READ]:
+        recorded = store.recorded(candidate.path)
+        if recorded is not None:
+            key, notes = recorded
+            found.append(Recorded(candidate.path, key, notes.graph))
+    return found
+
+
+def nearest(wanted: Recorded, candidates: Sequence[Recorded]) -> Recorded | None:
+    """The candidate whose graph is the most similar, and among those the one whose key is."""
+    return min(
+        candidates,
+        key=lambda stored: (_distance(stored, wanted), len(compare(stored.key, wanted.key))),
+        default=None,
+    )
+
+
+def differences(stored: Recorded, wanted: Recorded) -> tuple[Difference, ...]:
+    """As `compare`, but with operators in the place of the graph's digest, where both graphs are
+    known, and without digests that follow from what differs already.
+    """
+    compared = compare(stored.key, wanted.key)
+    if any(d.name == "graph" or d.name.startswith("input ") for d in compared):
+        compared = tuple(d for d in compared if d.name not in _DERIVED)
+    found: list[Difference] = []
+    for difference in compared:
+        is_graph = difference.name == "graph"
+        found += _of_graphs(difference, stored, wanted) if is_graph else [difference]
+    return tuple(found)
+
+
+def _of_graphs(digests: Difference, stored: Recorded, wanted: Recorded) -> list[Difference]:
+    texts = (stored.graph, wanted.graph)
+    line = graph_difference.first_line(*texts) if all(texts) else None
+    if line is None:
+        return [digests]
+    more = graph_difference.operators(*texts)
+    first = Difference(f"line {line[0]} of the graph", line[1], line[2])
+    return [Difference("operators", *more), first] if any(more) else [first]
+
+
+def _distance(stored: Recorded, wanted: Recorded) -> int:
+    if _part(stored, "graph") == _part(wanted, "graph"):
+        return 0
+    if not (stored.graph and wanted.graph):
+        return _UNKNOWN_DISTANCE
+    same_kind = _part(stored, "aot.kind") == _part(wanted, "aot.kind")
+    # Graphs of the same operators with other arguments are not the same graph.
+    least = 1 if same_kind else 1 + _DISTANCE_OF_KINDS
+    return least + graph_difference.distance(stored.graph, wanted.graph)
+
+
+def _part(recorded: Recorded, name: str) -> str | None:
+    return dict(recorded.key.parts).get(name)
 
 
 def compare(stored: Key, wanted: Key) -> tuple[Difference, ...]:
@@ -137,9 +225,10 @@ def _lines(signature: str) -> dict[str, str]:
 
 def _shown(value: str) -> str:
     if _is_digest(value):
-        return f"({value[:12]})"
+        return f"({value.removeprefix('=')[:12]})"
     return value.removeprefix("=") or "nothing"
 
 
 def _is_digest(value: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{64}", value) is not None
+    """Also where the part itself is a digest, as that of the sources."""
+    return re.fullmatch(r"=?[0-9a-f]{64}", value) is not None

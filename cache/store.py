@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 from neuron_compile.cache.key import Key, recorded_key
 from neuron_compile.cache.layout import entry_path, lock_path, path_target, quarantine_path
 from neuron_compile.cache.lock import LockState, hold
+from neuron_compile.cache.notes import Notes, recorded_notes
 from neuron_compile.cache.publish import publish
 from neuron_compile.cache.warn_once import warn_once
 from neuron_compile.errors import NeffFormatError, NeffTargetError
@@ -108,12 +109,14 @@ class Store(Generic[Checked]):
         """The entry at `path`, which lies below this store's root; nothing is changed or logged."""
         return self._look(path)[0]
 
-    def recorded(self, path: Path) -> Key | None:
-        """The key recorded in the entry at `path`; None if there is none that can be trusted."""
+    def recorded(self, path: Path) -> tuple[Key, Notes] | None:
+        """What the entry at `path` records; None if there is no key that can be trusted."""
         found = self.peek(path)
         if isinstance(found, Miss) or self._provenance_of is None:
             return None
-        return recorded_key(self._provenance_of(found.checked))
+        provenance = self._provenance_of(found.checked)
+        key = recorded_key(provenance)
+        return None if key is None else (key, recorded_notes(provenance))
 
     def _look(self, path: Path) -> tuple[Hit[Checked] | Miss, os.stat_result | None]:
         """With the status of the file, unless it could not be read at all."""

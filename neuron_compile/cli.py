@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from rich.table import Table
 
 from neuron_compile import __version__, environment, options
 from neuron_compile.cache import upkeep
-from neuron_compile.cache.explain import compare
+from neuron_compile.cache.explain import differences, nearest, records
 from neuron_compile.cache.layout import Found
 from neuron_compile.cache.publish import ORPHAN_SECONDS
 from neuron_compile.disk_cache import cache_root, open_store
@@ -51,10 +52,13 @@ File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A NEFF.
 Prefix = Annotated[str, typer.Argument(help="The beginning of a graph hash, as `ls` shows it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
-# Digits of a hash: those that `ls` shows, which tell a thousand graphs apart, and those of a command
-# that deletes, which tell any apart.
+# Digits of a hash: those that `ls` shows, which tell a thousand graphs apart, and those of a
+# command that deletes, which tell any apart.
 _DIGITS = 8
 _DIGITS_TO_DELETE = 12
+_ONLY_DIGESTS = ("another one", "one whose text is not recorded")
+_MOST_DIFFERENCES = 8
+_NARROWEST = 40
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DAY = 24 * 3600.0
 # A younger file may belong to a process that writes it just now.
@@ -187,23 +191,26 @@ def explain(
 ) -> None:
     """Say in which parts of its key a graph differs from another, so why both were compiled."""
     place = _root(root)
-    entry = next(iter(_matching(place, prefix)))
+    entry = max(_matching(place, prefix), key=lambda found: found.modified)
     store = open_store(place, parse(entry.target))
-    key = store.recorded(entry.path)
-    if key is None:
-        _fail(f"{entry.path} does not record its key")
-    candidates = _matching(place, other) if other else list(upkeep.entries(place))
-    compared = [
-        (compare(recorded, key), candidate)
-        for candidate in candidates
-        if candidate.path != entry.path and (recorded := store.recorded(candidate.path)) is not None
-    ]
-    if not compared:
+    this = next(iter(records(store, [entry])), None)
+    if this is None:
+        _fail(f"{entry.path} is damaged or of another version; `cache verify` says what is wrong")
+    candidates = _matching(place, other) if other else upkeep.entries(place)
+    others = [found for found in candidates if found.path != entry.path]
+    that = nearest(this, records(store, sorted(others, key=lambda found: -found.modified)))
+    if that is None:
         _fail("there is no other entry to compare with")
-    differences, nearest = min(compared, key=lambda pair: len(pair[0]))
-    typer.echo(f"{entry.path}\ndiffers from {nearest.path} in")
-    for difference in differences:
-        typer.echo(f"  {difference}")
+    found_that = next(found for found in others if found.path == that.path)
+    _say_pair(_line_of(entry), _line_of(found_that))
+    typer.echo("" if other else "        (the most similar of the other entries)\n")
+    found = differences(that, this)
+    for difference in found[:_MOST_DIFFERENCES]:
+        stored, wanted = difference.texts or _ONLY_DIGESTS
+        typer.echo(difference.title)
+        _say_pair(wanted, stored)
+    if len(found) > _MOST_DIFFERENCES:
+        typer.echo(f"and {len(found) - _MOST_DIFFERENCES} more differences")
 
 
 @cache.command()
@@ -267,8 +274,8 @@ def _described_entry(entry: Found) -> dict[str, object]:
             error.what,
             where=str(entry.path),
             why=error.why,
-            remedy=f"`neuron-compile cache clear {entry.graph_hash[:_DIGITS_TO_DELETE]}` deletes the graph's "
-            "entries; they are built again when they are needed",
+            remedy=f"`neuron-compile cache clear {entry.graph_hash[:_DIGITS_TO_DELETE]}` deletes "
+            "the graph's entries; they are built again when they are needed",
         ) from error
 
 
@@ -278,6 +285,18 @@ def _report(removal: upkeep.Removal) -> None:
         typer.echo(f"not removed: {path}: {reason}", err=True)
     if removal.failed:
         raise typer.Exit(1)
+
+
+def _say_pair(this: str, that: str) -> None:
+    """Two texts below each other, in lines as wide as the terminal."""
+    for label, text in (("  this  ", this), ("  that  ", that)):
+        width = max(Console().width, _NARROWEST)
+        typer.echo(textwrap.fill(text, width, initial_indent=label, subsequent_indent=" " * 8))
+
+
+def _line_of(entry: Found) -> str:
+    described = summary(entry)
+    return f"{entry.graph_hash[:_DIGITS]}  {described.title}, {described.kind}, {described.shapes}"
 
 
 def _listed(found: Sequence[Found]) -> Table:

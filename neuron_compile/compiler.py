@@ -20,7 +20,7 @@ import torch.fx
 
 from neuron_compile import counters, options
 from neuron_compile.agreement import require_agreement
-from neuron_compile.cache.explain import explain
+from neuron_compile.cache.explain import Explanation, explain
 from neuron_compile.cache.key import Key
 from neuron_compile.cache.once import get_or_build
 from neuron_compile.cache.store import Hit, Store
@@ -30,6 +30,7 @@ from neuron_compile.disk_cache import cache_root, open_store
 from neuron_compile.environment import Environment
 from neuron_compile.graph_key import Unhashable, make_graph_key
 from neuron_compile.graph_notes import notes
+from neuron_compile.graph_text import graph_text
 from neuron_compile.neff import reader
 from neuron_compile.neff.schema import Neff
 from neuron_compile.neff.target import Target, detect
@@ -121,13 +122,17 @@ def _bytes_of(job: Job, key: Key, files: Artifacts) -> Neff | bytes:
 
     def build() -> bytes:
         if _LOG.isEnabledFor(logging.INFO) and (every := _store(job)) is not None:
-            _LOG.info("%s (%s): %s", job.name, job.kind, explain(every, key))
+            _LOG.info("%s (%s): %s", job.name, job.kind, _explained(every, key, job))
         return _build(job, _records(job, key), files)
 
     with counters.timed("cache"):
         found = get_or_build(store, key, build, lock_timeout=job.environment.lock_timeout)
     counters.add("disk_hits" if isinstance(found, Hit) else "disk_misses")
     return found.checked if isinstance(found, Hit) else found.data
+
+
+def _explained(store: Store[Neff], key: Key, job: Job) -> Explanation:
+    return explain(store, key, graph=graph_text(job.graph))
 
 
 def _records(job: Job, key: Key) -> dict[str, str]:

@@ -50,11 +50,11 @@ class Summary:
         return " ".join(shown) or "no inputs"
 
 
-UNREADABLE = Summary("(damaged; see `cache verify`)", "?", ())
+UNREADABLE = Summary("(unreadable: see `cache verify`)", "?", ())
 
 
 def summary(found: Found) -> Summary:
-    """The summary of an entry; `UNREADABLE` if it is damaged or has gone meanwhile."""
+    """The summary of an entry; `UNREADABLE` if it is damaged, of another version, or gone."""
     try:
         neff = reader.read(found.path)
     except (NeuronCompileError, OSError):

@@ -88,7 +88,7 @@ def test_ls_lists_a_damaged_entry_as_such(call, filled: Path, tmp_path: Path) ->
     copy = tmp_path / entry.relative_to(filled)
     copy.parent.mkdir(parents=True)
     copy.write_bytes(entry.read_bytes()[:-100])
-    assert "(damaged; see `cache verify`)" in call("cache", "ls", "--root", str(tmp_path))
+    assert "(unreadable: see `cache verify`)" in call("cache", "ls", "--root", str(tmp_path))
 
 
 def test_usage_and_verify(call, filled: Path) -> None:
@@ -151,8 +151,21 @@ def test_show_and_info(call, filled: Path) -> None:
 def test_explain_says_what_differs(call, filled: Path) -> None:
     two = graph_of_two_sizes(filled)
     other = next(p.parent.name for p in entries(filled) if p.parent.name != two)
-    assert "graph differs" in call("cache", "explain", other, two)
-    assert "differs from" in call("cache", "explain", two)
+    assert call("cache", "explain", other, two).splitlines()[-3:] == [
+        "line 2 of the graph",
+        "  this  %1 = aten::mul.Tensor(%0, 3.0)",
+        "  that  %1 = aten::mul.Tensor(%0, 2.0)",
+    ]
+    nearest = call("cache", "explain", two)
+    assert "the most similar of the other entries" in nearest
+    assert "input 0\n  this  float32[" in nearest
+    assert "line" not in nearest
+
+
+def test_explain_keeps_to_80_columns(call, filled: Path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = call("cache", "explain", entries(filled)[0].parent.name[:8])
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_unpack(call, filled: Path, tmp_path: Path) -> None:

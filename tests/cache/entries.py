@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuron_compile.cache.key import Key, make_key
+from neuron_compile.cache.notes import Notes
 from neuron_compile.cache.store import Store
 from neuron_compile.errors import NeffFormatError
 
@@ -29,8 +30,9 @@ def key_of(graph: str, shape: str = "input 0: float32[2]", **parts: str) -> Key:
     return make_key([(name, text.encode()) for name, text in named.items()], shape.encode())
 
 
-def entry_bytes(key: Key, payload: str) -> bytes:
-    body = json.dumps({"payload": payload, "provenance": key.provenance()}).encode()
+def entry_bytes(key: Key, payload: str, notes: Notes | None = None) -> bytes:
+    provenance = key.provenance() | (notes.provenance() if notes else {})
+    body = json.dumps({"payload": payload, "provenance": provenance}).encode()
     return hashlib.sha256(body).hexdigest().encode() + body
 
 

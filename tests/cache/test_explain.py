@@ -8,6 +8,7 @@ import time
 import pytest
 
 from neuron_compile.cache.explain import Difference, compare, explain
+from neuron_compile.cache.notes import Notes
 from tests.cache.entries import entry_bytes, key_of, store_at
 
 SHAPES = "input 0: float32[8, 128]\ninput 1: float32[128]"
@@ -105,6 +106,58 @@ def test_a_long_list_is_cut(tmp_path):
     text = str(explain(store, key_of("g", many.replace("float32", "float64"))))
     assert "and 12 more differences" in text
     assert len(text.splitlines()) == 11
+
+
+def put_graph(store, text: str, **parts: str):
+    key = key_of(text * 20, **parts)
+    notes = Notes(graph=text)
+    store.put(key, entry_bytes(key, "x", notes))
+    return key
+
+
+def test_graphs_are_compared_by_operators_where_both_are_known(tmp_path):
+    store = store_at(tmp_path)
+    put_graph(store, "%0 = aten::exp(1)")
+    wanted = "%0 = aten::log(1)"
+    found = explain(store, key_of(wanted * 20), graph=wanted)
+    assert [str(difference) for difference in found.differences] == [
+        "operators: stored aten::exp, wanted aten::log",
+        "line 1 of the graph: stored %0 = aten::exp(1), wanted %0 = aten::log(1)",
+    ]
+
+
+def test_the_nearest_graph_comes_before_the_nearest_key(tmp_path):
+    store = store_at(tmp_path)
+    near = put_graph(store, "%0 = aten::exp(1)", a="1", b="1")
+    put_graph(store, "%0 = aten::sin(1)\n%1 = aten::cos(2)")
+    wanted = "%0 = aten::exp(2)"
+    assert explain(store, key_of(wanted * 20), graph=wanted).nearest == store.path(near)
+
+
+def test_an_entry_of_another_kind_is_farther_than_its_operators(tmp_path):
+    store = store_at(tmp_path)
+    put_graph(store, "%0 = aten::exp(1)", **{"aot.kind": "forward"})
+    near = put_graph(store, "%0 = aten::sin(1)", **{"aot.kind": "backward"})
+    wanted = "%0 = aten::exp(2)"
+    found = explain(store, key_of(wanted * 20, **{"aot.kind": "backward"}), graph=wanted)
+    assert found.nearest == store.path(near)
+
+
+def test_digests_of_the_values_are_no_news_where_an_input_differs(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("g", f"{SHAPES}\nvalues: {'0' * 64}"))
+    found = explain(store, key_of("g", f"{SHAPES.replace('[8,', '[4,')}\nvalues: {'1' * 64}"))
+    assert [difference.name for difference in found.differences] == ["input 0"]
+    found = explain(store, key_of("g", f"{SHAPES}\nvalues: {'1' * 64}"))
+    assert [difference.name for difference in found.differences] == ["values"]
+
+
+def test_parts_have_names_for_people(tmp_path):
+    store = store_at(tmp_path)
+    put(store, key_of("g", sources="0" * 64, **{"option.target": "x"}))
+    text = str(explain(store, key_of("g", sources="1" * 64, **{"option.target": "y"})))
+    assert "neuron-compile's own code differs" in text
+    assert "option target: stored x, wanted y" in text
 
 
 def test_equal_keys_do_not_differ():
