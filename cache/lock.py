@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from neuron_compile.cache.warn_once import warn_once
+from neuron_compile.cache.warn_once import warn_once, was_said
 
 # Waiting starts brisk, for small graphs compile in some 50 ms, and slows down for the sake of
 # network file systems, where each look is a request to the server.
@@ -39,14 +39,22 @@ class LockState(Enum):
 
 
 @contextlib.contextmanager
-def hold(path: Path, *, timeout: float, published: Callable[[], bool]) -> Iterator[LockState]:
+def hold(
+    path: Path, *, timeout: float, published: Callable[[], bool], excuse: str = ""
+) -> Iterator[LockState]:
     """Wait up to `timeout` seconds (`math.inf`: without limit) for the lock at `path`.
 
     While waiting, `published` is asked at each turn; when it says yes the wait ends without the
     lock, so that a hundred waiting processes need not take it one after the other.
+
+    That no lock can be had is said at the end, and only if by then `warn_once` has said nothing on
+    the topic `excuse`: where nothing can be stored, a missing lock is no news.
     """
-    lock = _make(path)
-    state = LockState.UNAVAILABLE if lock is None else _wait(lock, path, timeout, published)
+    troubles: list[Exception] = []
+    lock = _make(path, troubles)
+    state = (
+        LockState.UNAVAILABLE if lock is None else _wait(lock, path, timeout, published, troubles)
+    )
     owner = os.getpid()
     try:
         yield state
@@ -58,18 +66,26 @@ def hold(path: Path, *, timeout: float, published: Callable[[], bool]) -> Iterat
                 # A child that was forked in here must not free its parent's lock; older versions of
                 # filelock do so when the object goes away.
                 _inherited.append(lock)
+        if troubles and not was_said(excuse):
+            _warn_unavailable(path, troubles[0])
 
 
-def _make(path: Path) -> FileLock | None:
+def _make(path: Path, troubles: list[Exception]) -> FileLock | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(path)
     except OSError as error:
-        _warn_unavailable(path, error)
+        troubles.append(error)
         return None
 
 
-def _wait(lock: FileLock, path: Path, timeout: float, published: Callable[[], bool]) -> LockState:
+def _wait(
+    lock: FileLock,
+    path: Path,
+    timeout: float,
+    published: Callable[[], bool],
+    troubles: list[Exception],
+) -> LockState:
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while True:
@@ -80,7 +96,7 @@ def _wait(lock: FileLock, path: Path, timeout: float, published: Callable[[], bo
         except (OSError, NotImplementedError, UserWarning) as error:
             # NotImplementedError: a file system without flock, older filelock. UserWarning: newer
             # filelock says the same with a warning, which is an exception under `-W error`.
-            _warn_unavailable(path, error)
+            troubles.append(error)
             return LockState.UNAVAILABLE
         else:
             return LockState.HELD
@@ -111,6 +127,8 @@ def _release(lock: FileLock, path: Path) -> None:
 def _warn_unavailable(path: Path, error: Exception) -> None:
     warn_once(
         "lock-unavailable",
-        f"no lock in {path.parent} ({error}): processes that start together may compile the same "
-        "graph (TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR names another directory for locks)",
+        "no lock for compiling: processes that start together may compile the same graph\n"
+        f"  where: {path.parent}\n"
+        f"  why: {(isinstance(error, OSError) and error.strerror) or error}\n"
+        "  what to do: let TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR name a directory on a local disk",
     )

@@ -35,6 +35,15 @@ _RENEW_SECONDS = 6 * 3600.0
 # A stale NFS handle means that the server replaced the file: opening it anew finds the new one.
 _READ_ATTEMPTS = 3
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAKE_ROOM = "`neuron-compile cache gc --max-size 1G` keeps what was used last, up to 1 GiB"
+_ANOTHER_DIRECTORY = (
+    "set TORCH_NEURONX_NEFF_CACHE_DIR to a directory you may write to, or "
+    "TORCH_NEURONX_NEFF_DISABLE_CACHE=1"
+)
+_UNREADABLE = "cannot read the cache of compiled graphs; compilation goes on without it"
+_UNWRITABLE = "cannot write to the cache of compiled graphs; compilation goes on without it"
+
 Checked = TypeVar("Checked")
 
 
@@ -93,7 +102,7 @@ class Store(Generic[Checked]):
         path = self.path(key)
         found, status = self._look(path)
         if isinstance(found, Miss) and found.reason == "unreadable":
-            self._warn("read", f"cannot read {path}: {found.detail}")
+            self._warn_unreadable(path, found.detail)
         elif isinstance(found, Hit) and status is not None:
             _renew(path, status)
         elif isinstance(found, Miss) and status is not None:
@@ -125,7 +134,7 @@ class Store(Generic[Checked]):
         except FileNotFoundError:
             return Miss("absent"), None
         except OSError as error:
-            return Miss("unreadable", str(error)), None
+            return Miss("unreadable", _why(error)), None
         try:
             checked = self._check(data)
         except NeffFormatError as error:
@@ -133,7 +142,7 @@ class Store(Generic[Checked]):
         except NeffTargetError as error:
             return Miss("foreign", str(error)), status
         except OSError as error:  # no memory to map it, say: the entry itself may be sound
-            return Miss("unreadable", str(error)), None
+            return Miss("unreadable", _why(error)), None
         if self._provenance_of is not None:
             recorded = recorded_key(self._provenance_of(checked))
             # The path is made of the key's hashes: a copied or renamed entry is seen here (T141).
@@ -147,7 +156,8 @@ class Store(Generic[Checked]):
         try:
             publish(path, data)
         except OSError as error:
-            self._warn("write", f"cannot store compiled graphs in {self.root}: {error}")
+            remedy = _MAKE_ROOM if error.errno in _FULL else _ANOTHER_DIRECTORY
+            self._warn(_UNWRITABLE, self.root, _why(error), remedy)
             return False
         return True
 
@@ -162,12 +172,31 @@ class Store(Generic[Checked]):
             return _identity(path) not in (None, before)
 
         with hold(
-            lock_path(self.lock_root, self.target, key), timeout=timeout, published=published
+            lock_path(self.lock_root, self.target, key),
+            timeout=timeout,
+            published=published,
+            excuse=self._topic,
         ) as state:
             yield state
 
-    def _warn(self, action: str, message: str) -> None:
-        warn_once(f"{action}:{self.root}", f"{message}; compilation goes on without the cache")
+    @property
+    def _topic(self) -> str:
+        """One for all that can be wrong with the directory: the remedies are the same."""
+        return f"cache:{self.root}"
+
+    def _warn(self, what: str, where: Path, why: str, remedy: str) -> None:
+        text = f"{what}\n  where: {where}\n  why: {why}\n  what to do: {remedy}"
+        warn_once(self._topic, text)
+
+    def _warn_unreadable(self, path: Path, why: str) -> None:
+        if os.path.isdir(self.root) and os.access(self.root, os.R_OK | os.X_OK):
+            warn_once(
+                f"entries:{self.root}",
+                f"a cached graph cannot be read and is compiled again\n  where: {path}\n"
+                f"  why: {why}",
+            )
+        else:
+            self._warn(_UNREADABLE, self.root, why, _ANOTHER_DIRECTORY)
 
 
 def _read(path: Path) -> tuple[bytes, os.stat_result]:
@@ -191,6 +220,11 @@ def _read_now(path: Path) -> tuple[bytes, os.stat_result]:
         if status.st_size > MAX_ENTRY_BYTES:
             raise OSError(errno.EFBIG, "too large for a NEFF", str(path))
         return file.read(), status
+
+
+def _why(error: OSError) -> str:
+    """Without the path, which is long and stands elsewhere."""
+    return error.strerror or str(error)
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

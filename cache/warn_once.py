@@ -20,6 +20,11 @@ def warn_once(topic: str, message: str) -> None:
         _LOGGER.warning("%s", message)
 
 
+def was_said(topic: str) -> bool:
+    """True if `topic` had its message."""
+    return topic in _said
+
+
 def forget_warnings() -> None:
     """Say everything once more: for tests, and after the user has changed the cache directory."""
     _said.clear()

@@ -29,7 +29,8 @@ class Answer:
 
     @property
     def warnings(self) -> list[str]:
-        return [line for line in self.log.splitlines() if line]
+        """The first line of each: those that say where, why and what to do are indented."""
+        return [line for line in self.log.splitlines() if line and not line.startswith("  ")]
 
 
 def start(

@@ -11,6 +11,7 @@ from filelock import FileLock
 
 from neuron_compile.cache import lock
 from neuron_compile.cache.lock import LockState, hold
+from neuron_compile.cache.warn_once import warn_once
 
 
 def never() -> bool:
@@ -104,6 +105,14 @@ def test_a_lock_directory_that_cannot_be_made_is_no_error(tmp_path, caplog):
     with hold(tmp_path / "file" / "a.lock", timeout=5, published=never) as state:
         assert state is LockState.UNAVAILABLE
     assert len(caplog.records) == 1
+
+
+def test_where_nothing_can_be_stored_a_missing_lock_is_no_news(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with hold(tmp_path / "file" / "a.lock", timeout=5, published=never, excuse="cache") as state:
+        assert state is LockState.UNAVAILABLE
+        warn_once("cache", "nothing can be stored")
+    assert [record.getMessage() for record in caplog.records] == ["nothing can be stored"]
 
 
 def test_it_works_beside_filelock_itself(tmp_path):

@@ -176,10 +176,10 @@ def _become_nobody() -> None:
 
 def _compile_and_look(root: Path) -> dict[str, object]:
     store = store_at(root)
-    with store.lock(KEY, 0.5) as state:
-        assert isinstance(state, LockState)
     built = get_or_build(store, KEY, lambda: entry_bytes(KEY, "x" * 5000), lock_timeout=0.5)
     assert built.data == entry_bytes(KEY, "x" * 5000)
+    with store.lock(KEY, 0.5) as state:
+        assert isinstance(state, LockState)
     again = store.get(KEY)
     return {
         "lock": state.value,
