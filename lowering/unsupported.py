@@ -7,7 +7,8 @@ the registry's `supports` predicates and the table of Torch-MLIR's operators, ne
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from neuron_compile.lowering import locations
 from neuron_compile.lowering.element_types import SUPPORTED_DTYPES
 from neuron_compile.lowering.registry import is_complex, rule_for_node
 from neuron_compile.lowering.torch_mlir_table import is_translated
+
+# A model of many equal layers has the same operator in each of them.
+_MOST_PLACES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,29 @@ def refuse_unsupported(graph: torch.fx.GraphModule) -> None:
     """Raise one UnsupportedOpError that lists every unsupported node, if there is any."""
     found = find_unsupported(graph)
     if found:
-        lines = "".join(f"\n    {op}" for op in found)
-        count = f"{len(found)} operator{'s' * (len(found) > 1)} cannot be lowered"
         raise UnsupportedOpError(
-            f"{count}:{lines}",
+            _headline(found),
             where=found[0].where,
             why=found[0].reason,
             remedy=LEAVE_TO_PYTORCH,
             ops=[str(op) for op in found],
         )
+
+
+def _headline(found: Sequence[UnsupportedOp]) -> str:
+    """Each operator once, and below it the operands and lines of its uses."""
+    uses: dict[tuple[str, str], Counter[str]] = {}
+    for use in found:
+        place = f"{use.operands or 'no tensors'} at {use.where}"
+        uses.setdefault((use.op, use.reason), Counter())[place] += 1
+    lines = [f"{len(uses)} operator{'s' * (len(uses) > 1)} cannot be lowered:"]
+    for (op, reason), places in uses.items():
+        lines.append(f"    {op}: {reason}")
+        for place, count in list(places.items())[:_MOST_PLACES]:
+            lines.append(f"        {place}" + (f" ({count} times)" if count > 1 else ""))
+        if len(places) > _MOST_PLACES:
+            lines.append(f"        and at {len(places) - _MOST_PLACES} more places")
+    return "\n".join(lines)
 
 
 def _reason(node: torch.fx.Node) -> str | None:

@@ -42,7 +42,10 @@ class OptionError(NeuronCompileError):
 
 
 class UnsupportedOpError(NeuronCompileError):
-    """The graph holds operators that cannot be lowered; `ops` lists every one of them, in order."""
+    """The graph holds operators that cannot be lowered; `ops` lists every one of them, in order.
+
+    `where` and `why` are those of the first. The message leaves them out: `what` says both of each.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,9 @@ class UnsupportedOpError(NeuronCompileError):
         remedy: str = "",
         ops: Sequence[str] = (),
     ) -> None:
-        super().__init__(what, where=where, why=why, remedy=remedy)
+        super().__init__(what, remedy=remedy)
+        self.where = where
+        self.why = why
         self.ops = tuple(ops)
 
 

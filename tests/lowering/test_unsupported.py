@@ -40,8 +40,36 @@ def test_lower_raises_once_with_every_one() -> None:
     assert len(caught.value.ops) == 2
     message = str(caught.value)
     assert "2 operators cannot be lowered" in message
-    assert "aten.special_airy_ai.default(float32[2, 3]) at " in message
+    assert "aten.special_airy_ai.default: no emitter, and Torch-MLIR" in message
     assert "torch.compiler.disable" in message
+
+
+def airy_of_all(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple([aten.special_airy_ai.default(x) for x in tensors])
+
+
+def test_the_message_has_each_operator_reason_and_place_once() -> None:
+    with pytest.raises(UnsupportedOpError) as caught:
+        lower(trace(airy_of_all, torch.randn(3), torch.randn(3), torch.randn(2)))
+    lines = str(caught.value).splitlines()
+    assert lines[:2] == [
+        "1 operator cannot be lowered:",
+        "    aten.special_airy_ai.default: no emitter, and Torch-MLIR does not translate it",
+    ]
+    assert lines[2].startswith("        float32[3] at ")
+    assert lines[2].endswith(" (2 times)")
+    assert lines[3].startswith("        float32[2] at ")
+    assert [line.split(":")[0] for line in lines[4:]] == ["  what to do"]
+    assert len(caught.value.ops) == 3
+    assert (caught.value.where, caught.value.why) != ("", "")
+
+
+def test_of_many_places_only_the_first_are_shown() -> None:
+    with pytest.raises(UnsupportedOpError) as caught:
+        lower(trace(airy_of_all, *(torch.randn(size) for size in range(1, 8))))
+    lines = str(caught.value).splitlines()
+    assert lines[-2] == "        and at 3 more places"
+    assert len(lines) == 2 + 4 + 2
 
 
 def test_line_of_the_user_is_named() -> None:
