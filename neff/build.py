@@ -15,6 +15,7 @@ from torch_mlir import ir
 
 from neuron_compile.neff.codegen.dispatch import generate
 from neuron_compile.neff.codegen.driver import called, entry_text, kernel_module
+from neuron_compile.neff.codegen.in_place import shareable
 from neuron_compile.neff.codegen.kernel import Kernel as GeneratedKernel
 from neuron_compile.neff.codegen.macs import multiply_accumulates
 from neuron_compile.neff.codegen.memory_plan import MemoryPlan, plan_memory
@@ -128,6 +129,7 @@ def _host_plan(
         scratch_bytes=plan.size,
         uses_random=uses_random,
         kernels=described,
+        in_place=shareable(program),
     )
 
 

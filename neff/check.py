@@ -100,8 +100,27 @@ def check_plan(plan: HostPlan) -> None:
             "the last input is not a random state (uint64[2])",
             state,
         )
+    _check_in_place(plan)
     for kernel in plan.kernels:
         _check_kernel(kernel)
+
+
+def _check_in_place(plan: HostPlan) -> None:
+    """Memory that a caller shares between two buffers must fit both, and belong to no third."""
+    for output, source in plan.in_place:
+        require(
+            is_size(output, len(plan.outputs)) and is_size(source, len(plan.inputs)),
+            "a pair of buffers that may be the same memory",
+            (output, source),
+        )
+        new, old = plan.outputs[output], plan.inputs[source]
+        require(
+            (new.dtype, new.shape, new.strides) == (old.dtype, old.shape, old.strides),
+            "an output in the place of another type of input",
+            (new, old),
+        )
+    for side in zip(*plan.in_place, strict=True):
+        require(len(set(side)) == len(side), "a buffer that is in two places", side)
 
 
 def _check_kernel(kernel: Kernel) -> None:

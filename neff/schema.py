@@ -13,7 +13,7 @@ from types import MappingProxyType
 from neuron_compile.neff.target import Target
 
 # Our own version of what the documented container leaves open: host.json and the image.
-FORMAT = 1
+FORMAT = 2
 # Text in the header that tells our files from all others.
 BUILD_VERSION = f"neuron-compile format {FORMAT}"
 ENTRY = "run"
@@ -71,6 +71,9 @@ class HostPlan:
 
     The arena is `scratch_bytes` of uninitialised memory, 64-byte aligned and private to one call.
     With `uses_random` the last input is the random state (`uint64[2]`), new for each call.
+
+    `in_place` lists pairs (output, input) that a caller may give the same memory: the output is
+    the input's new value, and the rest of the program never reads the input after it is written.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -79,6 +82,7 @@ class HostPlan:
     scratch_bytes: int
     uses_random: bool
     kernels: tuple[Kernel, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

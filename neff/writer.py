@@ -170,6 +170,7 @@ def _host(neff: Neff) -> dict[str, Any]:
         "format": FORMAT,
         "got": image.got,
         "got_range": image.got_range,
+        "in_place": plan.in_place,
         "inputs": rows(plan.inputs),
         "kernels": [
             {"kind": k.kind, "launches": k.launches, "locations": k.locations, "name": k.name}

@@ -3,7 +3,7 @@ must be.
 
 In: a Dynamo graph and a function that compiles one functional aten graph. Out: a callable for
 Dynamo. Invariant: parameters and buffers are arguments; mutated inputs are written back by
-AOTAutograd after the compiled code ran.
+AOTAutograd after the compiled code ran, unless that code wrote them in place.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class OutputFacts:
         self.changed_views: tuple[ChangedView, ...] = ()
         # Where the new values of mutated inputs are.
         self._mutated = range(0)
+        self._changed: tuple[int, ...] = ()
         metadata = _metadata()
         if kind == BACKWARD or metadata is None:
             return
@@ -117,6 +118,7 @@ class OutputFacts:
         tokens = len(metadata.tokens)
         end_of_mutated = tokens + metadata.num_mutated_inp_runtime_indices
         self._mutated = range(tokens, end_of_mutated)
+        self._changed = tuple(tokens + i for i in metadata.mutated_inp_runtime_indices)
         end = end_of_mutated + len(metadata.output_info)
         if end <= count and len(eager_strides) == len(metadata.output_info):
             self._strides[end_of_mutated:end] = eager_strides
@@ -130,7 +132,9 @@ class OutputFacts:
     def _rule(self, position: int, arguments: Sequence[Argument]) -> OutputRule:
         if position in self._mutated:
             # Written back one after the other: none may still be another input's memory.
-            return OutputRule(own_memory=True)
+            return OutputRule(
+                own_memory=True, changes=self._changed[position - self._mutated.start]
+            )
         kind = self._types[position]
         if kind is None or kind in _REGENERATED:
             return OutputRule()

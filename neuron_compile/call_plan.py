@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,13 +37,15 @@ class OutputRule:
     `stride`: eager's strides, where a decomposition may have lost them (None: the graph's own).
     `alone`: no other output may share its memory.
     `own_memory`: it must not share memory with an input. `no_view`: it must not count as a view,
-    because autograd forbids to change views that a custom function returns.
+    because autograd forbids to change views that a custom function returns. `changes`: the position
+    of the argument whose new value it is, which will be written there.
     """
 
     stride: tuple[int, ...] | None = None
     own_memory: bool = False
     no_view: bool = False
     alone: bool = False
+    changes: int | None = None
 
 
 class Source(enum.IntEnum):
@@ -55,6 +57,9 @@ class Source(enum.IntEnum):
     ARGUMENT_VIEW = 3
     OUTPUT_VIEW = 4
     OUTPUT_ALIAS = 5  # shares memory with a computed tensor, but is no view of it
+
+
+_FROM_ARGUMENTS = (Source.ARGUMENT, Source.ARGUMENT_VIEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class CallPlan:
     """`arguments[i]` is the position, in the call, of the executable's input i.
 
     `resolve` lists inputs whose conjugation or negation is still pending and must be carried out
-    first.
+    first. `updates` lists pairs (output, input) of the executable: the output is the input's new
+    value and nothing else, so that it may be written there at once if the executable allows it.
     """
 
     arguments: tuple[int, ...]
@@ -94,6 +100,7 @@ class CallPlan:
     returned: tuple[Returned, ...]
     checks: tuple[Check, ...] = ()
     resolve: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -145,7 +152,7 @@ def plan(
         if not node.users:
             work.graph.erase_node(node)
     work.recompile()
-    return work, CallPlan(
+    whole = CallPlan(
         arguments=tuple(i for i, _ in inputs),
         inputs=tuple(_buffer(node) for _, node in inputs),
         outputs=tuple(
@@ -156,6 +163,26 @@ def plan(
         checks=checks,
         resolve=tuple(k for k, (_, node) in enumerate(inputs) if _is_pending(node.meta["val"])),
     )
+    return work, replace(whole, updates=_updates(whole, rules))
+
+
+def _updates(plan: CallPlan, rules: Sequence[OutputRule]) -> tuple[tuple[int, int], ...]:
+    """The outputs that are new values of inputs and are seen by nobody else.
+
+    None where a check may fail after the run: an exception leaves every argument as it was.
+    """
+    if plan.checks:
+        return ()
+    computed = [r.index for r in plan.returned if r.source not in (Source.GIVEN, *_FROM_ARGUMENTS)]
+    pairs = []
+    for returned, rule in zip(plan.returned, rules, strict=True):
+        if rule.changes not in plan.arguments or returned.source is not Source.OUTPUT:
+            continue
+        number = plan.arguments.index(rule.changes)
+        own_layout = plan.inputs[number] == plan.outputs[returned.index]
+        if own_layout and number not in plan.resolve and computed.count(returned.index) == 1:
+            pairs.append((returned.index, number))
+    return tuple(pairs)
 
 
 def _copy(graph: torch.fx.GraphModule) -> torch.fx.Graph:

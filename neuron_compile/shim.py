@@ -68,6 +68,8 @@ def make_callable(
     expected = _LayoutCheck(plan.inputs)
     resolve = plan.resolve
     finish = _finisher(plan.returned, plan.checks)
+    in_place = tuple(pair for pair in plan.updates if pair in program.neff.plan.in_place)
+    allocators = _without(allocators, [output for output, _ in in_place])
     run = program.run
     cells: list[list[int]] = []  # counters not in use at the moment; pop and append are atomic
 
@@ -80,6 +82,8 @@ def make_callable(
         if uses_random:
             tensors = (*tensors, _random_state())
         outputs = [allocate() for allocate in allocators]
+        for output, source in in_place:
+            outputs[output] = tensors[source]
         addresses = [*map(_address, tensors), *map(_address, outputs)]
         if not all(addresses):
             _refuse_null(tensors)
@@ -145,6 +149,13 @@ def _picker(positions: tuple[int, ...]) -> Callable[[list[Any]], Sequence[torch.
         return lambda _args: ()
     (only,) = positions
     return lambda args: (args[only],)
+
+
+def _without(
+    allocators: Sequence[Callable[[], Any]], outputs: Sequence[int]
+) -> tuple[Callable[[], Any], ...]:
+    """Nothing is allocated for outputs that are written in place."""
+    return tuple((lambda: None) if i in outputs else a for i, a in enumerate(allocators))
 
 
 def _allocator(buffer: Buffer) -> Callable[[], torch.Tensor]:

@@ -266,11 +266,10 @@ def view_as_complex(b: Builder, x: Value) -> Pair:
 
 
 @emits_complex(aten.view.dtype)
-def view_dtype(b: Builder, x: Operand, dtype: torch.dtype) -> Pair | Value:
+def view_dtype(b: Builder, x: Pair | Value, dtype: torch.dtype) -> Pair | Value:
     """The same bytes in another dtype, of which one or both are complex."""
-    real = x
+    real = join(b, x) if isinstance(x, Pair) else x
     if isinstance(x, Pair):
-        real = join(b, x)
         *outer, last, two = b.shape(real) if b.shape(x.real) else (1, 2)
         real = b.reshape(real, (*outer, last * two))
     words = cast.reinterpret(b, real, real_dtype(dtype))

@@ -110,14 +110,32 @@ def entry_text(
 def _launch(kernel: Kernel, table: int, number: int) -> list[str]:
     at = f"%t{number}"
     lines = [f"{at} = llvm.getelementptr %table[{table}] : {_SLOT_OF}"]
-    if is_parallel(kernel):
-        return [
-            *lines,
-            f"%f{number} = llvm.mlir.addressof @{called(kernel)} : !llvm.ptr",
-            f'"llvm.intr.memset"(%counters, %zero8, %length) {_MEMSET_TYPE}',
-            f"llvm.call @GOMP_parallel(%f{number}, {at}, %zero32, %zero32) : {_PARALLEL_TYPE}",
-        ]
-    return [*lines, f"llvm.call @{called(kernel)}({at}) : (!llvm.ptr) -> ()"]
+    call = _call(kernel, at, number)
+    if kernel.copies is None:
+        return [*lines, *call]
+    source, target = (f"%{end}{number}" for end in ("from", "to"))
+    for value, slot in zip((source, target), kernel.copies, strict=True):
+        lines.append(f"{value}_at = llvm.getelementptr {at}[{slot}] : {_SLOT_OF}")
+        lines.append(f"{value} = llvm.load {value}_at : !llvm.ptr -> !llvm.ptr")
+    return [
+        *lines,
+        f'%apart{number} = llvm.icmp "ne" {source}, {target} : !llvm.ptr',
+        f"llvm.cond_br %apart{number}, ^copy{number}, ^after{number}",
+        f"^copy{number}:",
+        *call,
+        f"llvm.br ^after{number}",
+        f"^after{number}:",
+    ]
+
+
+def _call(kernel: Kernel, at: str, number: int) -> list[str]:
+    if not is_parallel(kernel):
+        return [f"llvm.call @{called(kernel)}({at}) : (!llvm.ptr) -> ()"]
+    return [
+        f"%f{number} = llvm.mlir.addressof @{called(kernel)} : !llvm.ptr",
+        f'"llvm.intr.memset"(%counters, %zero8, %length) {_MEMSET_TYPE}',
+        f"llvm.call @GOMP_parallel(%f{number}, {at}, %zero32, %zero32) : {_PARALLEL_TYPE}",
+    ]
 
 
 def _tables(

@@ -13,6 +13,9 @@ class Kernel:
     bytes. `work` estimates the whole kernel in nanoseconds on one core: short kernels run without
     other threads. A thread takes at least `grain` tasks at a time, where what it prepares for them
     pays only then.
+
+    `copies`: the pointers (from, to) of a kernel that only copies one buffer to another; it is left
+    out of a run in which both are the same memory.
     """
 
     name: str
@@ -22,3 +25,4 @@ class Kernel:
     scratch: tuple[int, ...] = ()
     externals: tuple[str, ...] = ()
     grain: int = 1
+    copies: tuple[int, int] | None = None

@@ -8,6 +8,7 @@ the result never depends on the number of threads. An update outside the operand
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from neuron_compile.neff.codegen import domain
@@ -37,7 +38,11 @@ def scatter_kernels(nodes: Sequence[Node], roots: Sequence[Root], work: Workspac
     g = geometry_of(node)
     wanted = {r.node.result: r for r in roots}
     results = [wanted.get(i) or work.buffer(x) for i, x in enumerate(g.inputs)]
+    made = len(work.kernels)
     work.store([Root(x, r.output, r.number) for x, r in zip(g.inputs, results, strict=True)])
+    if len(g.inputs) == 1 and g.inputs[0] in work.leaves:
+        copies = work.leaves[g.inputs[0]], results[0].number
+        work.kernels[made:] = [replace(k, copies=copies) for k in work.kernels[made:]]
     if 0 in g.shape:
         return
     for operand in (g.indices, *g.updates):

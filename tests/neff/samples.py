@@ -33,7 +33,11 @@ def neff() -> Neff:
             tensor("empty", "int64", (0, 4)),
             tensor("state", "uint64", (2,)),
         ),
-        outputs=(tensor("y", "bfloat16", (5,)), tensor("z", "bool", ())),
+        outputs=(
+            tensor("y", "bfloat16", (5,)),
+            tensor("z", "bool", ()),
+            tensor("x'", "float32", (2, 3), (1, 2)),
+        ),
         constants=(tensor("w", "float64", (2,)), tensor("bits", "bfloat16", (3, 1))),
         scratch_bytes=192,
         uses_random=True,
@@ -41,6 +45,7 @@ def neff() -> Neff:
             Kernel("k0", "loop", 3, ("model.py:7", "model.py:8")),
             Kernel("k1", "sort", 0, ()),
         ),
+        in_place=((2, 0),),
     )
     return Neff(
         name="sample",

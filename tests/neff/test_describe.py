@@ -22,6 +22,7 @@ def test_our_file_shows_everything():
     assert described["target"] == "x86-64-v4+avx512_bf16"
     assert [(n["Variable"], n["Type"], n["Size"]) for n in described["nodes"]] == [
         ("x", "IN", 24), ("empty", "IN", 0), ("state", "IN", 16), ("y", "OUT", 10), ("z", "OUT", 1),
+        ("x'", "OUT", 24),
     ]  # fmt: skip
     assert all(tuple(node) == COLUMNS for node in described["nodes"])
     assert described["kernels"][0]["locations"] == ["model.py:7", "model.py:8"]

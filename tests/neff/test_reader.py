@@ -211,7 +211,18 @@ HOSTILE = {
     "surrogate name": {"inputs": [["\ud800", 0]]},
     "surrogate location": {"kernels": [{**HOST["kernels"][0], "locations": ["\ud800"]}]},
     "no random state": {"inputs": []},
-    "another format": {"format": 2},
+    "another format": {"format": 1},
+    "output in no input's place": {"in_place": [[0, 9]]},
+    "output that is not there": {"in_place": [[3, 0]]},
+    "output in another type's place": {"in_place": [[0, 0]]},
+    "output in one number's place": {"in_place": [0]},
+    "two outputs in one place": {
+        "types": [["float32", [4], [1], 16], *HOST["types"]],
+        "inputs": [["a", 0], *[[n, t + 1] for n, t in HOST["inputs"]]],
+        "outputs": [["b", 0], ["c", 0]],
+        "constants": [[n, t + 1] for n, t in HOST["constants"]],
+        "in_place": [[0, 0], [1, 0]],
+    },
     "unknown target": {"target": {"isa": "z80", "features": []}},
     "unknown feature": {"target": {"isa": "x86-64-v4", "features": ["avx1024"]}},
     "a feature twice": {"target": {"isa": "x86-64-v4", "features": ["avx512_bf16"] * 2}},
@@ -325,7 +336,7 @@ def test_a_foreign_neff_is_named_as_such():
     data = bytearray(DATA)
     data[40:168] = b"2.14.227.0".ljust(128, b"\0")
     assert "2.14.227.0" in refused(bytes(data))
-    data[40:168] = b"neuron-compile format 2".ljust(128, b"\0")
+    data[40:168] = b"neuron-compile format 1".ljust(128, b"\0")
     assert "build it again" in refused(bytes(data))
 
 

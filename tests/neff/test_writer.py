@@ -33,7 +33,7 @@ def member(data: bytes, name: str) -> bytes:
 def test_the_header_has_the_documented_fields_at_the_documented_offsets():
     data = write(neff())
     assert struct.unpack_from("<5Q", data) == (2, 1024, len(data) - 1024, 1, 0)
-    assert data[40:168].rstrip(b"\0") == b"neuron-compile format 1"
+    assert data[40:168].rstrip(b"\0") == b"neuron-compile format 2"
     assert struct.unpack_from("<I", data, 168) == (1,)
     assert data[172:188] == hashlib.md5(data[1024:]).digest()
     assert data[188:204] == bytes(16)
@@ -89,9 +89,10 @@ def test_def_json_uses_documented_fields_only():
             "state": {"type": "input", "var_id": 2, "size": 16},
             "y": {"type": "output", "var_id": 3, "size": 10},
             "z": {"type": "output", "var_id": 4, "size": 1},
-            "w": {"type": "file", "var_id": 5, "size": 16, "file_name": "constant0.npy"},
-            "bits": {"type": "file", "var_id": 6, "size": 6, "file_name": "constant1.npy"},
-            "scratch": {"type": "tmp-buf", "var_id": 7, "size": 192, "alignment": 64},
+            "x'": {"type": "output", "var_id": 5, "size": 24},
+            "w": {"type": "file", "var_id": 6, "size": 16, "file_name": "constant0.npy"},
+            "bits": {"type": "file", "var_id": 7, "size": 6, "file_name": "constant1.npy"},
+            "scratch": {"type": "tmp-buf", "var_id": 8, "size": 192, "alignment": 64},
         },
     }
 
