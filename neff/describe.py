@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from neuron_compile.cache.notes import WEIGHT, is_note, recorded_notes
 from neuron_compile.neff import header
 from neuron_compile.neff.reader import Source, content, members, read
 from neuron_compile.neff.schema import Neff, TensorSpec
@@ -22,8 +23,6 @@ COLUMNS = (
     "TimeSeries",
 )  # fmt: skip
 _NEWLINE, _CONTINUED = "\n", "      "
-# Packed text, which only a program can read.
-_FOR_TOOLS = frozenset({"note.graph"})
 _FORMAT_OF_RANK = {1: "N", 2: "NC"}
 
 
@@ -49,6 +48,7 @@ def as_text(described: Mapping[str, Any]) -> str:
     lines += ["", "NEFF Nodes:"]
     lines += _table(COLUMNS, [[row[c] for c in COLUMNS] for row in described["nodes"]])
     facts = {k: described[k] for k in ("target", "code_bytes", "scratch_bytes", "macs")}
+    lines += _first_compiled_for(described)
     lines += ["", "Program:", *(f"  {name + ':':<24}{value}" for name, value in facts.items())]
     lines += ["", "Kernels:"]
     kernels = described["kernels"]
@@ -58,7 +58,7 @@ def as_text(described: Mapping[str, Any]) -> str:
     lines += [
         f"  {name}: {text.rstrip().replace(_NEWLINE, _NEWLINE + _CONTINUED)}"
         for name, text in sorted(described["provenance"].items())
-        if name not in _FOR_TOOLS
+        if not is_note(name)
     ]
     return "\n".join(lines) + "\n"
 
@@ -75,6 +75,23 @@ def unpack(source: Source, folder: str | os.PathLike[str]) -> list[Path]:
         path.write_bytes(data)
         written.append(path)
     return written
+
+
+def _first_compiled_for(described: Mapping[str, Any]) -> list[str]:
+    """Whose graph it is and what the inputs are called there. Others may share the NEFF, so these
+    names are no part of the nodes.
+    """
+    notes = recorded_notes(described["provenance"])
+    title = f"First compiled for {notes.function}" if notes.function else "First compiled"
+    inputs = [row["Variable"] for row in described["nodes"] if row["Type"] == "IN"]
+    named = [
+        (variable, note.name, note.role if note.role == WEIGHT else "")
+        for variable, note in zip(inputs, notes.inputs, strict=False)  # random state has no note
+        if note.name
+    ]
+    if not named:
+        return ["", title] if notes.function else []
+    return ["", f"{title}, with these inputs:", *_table(("Variable", "Was", ""), named)]
 
 
 def _header(found: header.Header) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """`neff/describe.py`: the columns of the public packager, and only the header of foreign files."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from neuron_compile.cache.notes import INPUT, WEIGHT, InputNote, Notes
 from neuron_compile.errors import NeffFormatError
 from neuron_compile.neff.describe import COLUMNS, as_text, describe, unpack
 from neuron_compile.neff.reader import members
@@ -39,6 +41,31 @@ def test_the_text_has_the_documented_lines(tmp_path):
     assert tuple(heading.split()) == COLUMNS
     assert "model.py:7, model.py:8" in text
     assert "torch: 2.13.0" in text
+
+
+def noted(notes: Notes) -> str:
+    plain = neff()
+    return as_text(
+        describe(write(replace(plain, provenance={**plain.provenance, **notes.provenance()})))
+    )
+
+
+def test_inputs_have_the_names_of_the_program_that_was_compiled_first():
+    inputs = (InputNote(WEIGHT, "layers.0.weight"), InputNote(INPUT, "x"))
+    lines = noted(Notes("Head.forward", inputs, "a graph")).splitlines()
+    begin = lines.index("First compiled for Head.forward, with these inputs:")
+    assert [line.split() for line in lines[begin + 2 : begin + 5]] == [
+        ["x", "layers.0.weight", "weight"],
+        ["empty", "x"],
+        [],
+    ]
+    assert not [line for line in lines if "note." in line]
+
+
+def test_without_names_only_the_function_is_said():
+    lines = noted(Notes("step")).splitlines()
+    assert "First compiled for step" in lines
+    assert "First compiled" not in noted(Notes())
 
 
 def test_of_a_foreign_file_the_header_is_shown():
