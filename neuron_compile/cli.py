@@ -56,7 +56,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other prog
 # command that deletes, which tell any apart.
 _DIGITS = 8
 _DIGITS_TO_DELETE = 12
-_ONLY_DIGESTS = ("another one", "one whose text is not recorded")
 _MOST_DIFFERENCES = 8
 _NARROWEST = 40
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -206,7 +205,10 @@ def explain(
     typer.echo("" if other else "        (the most similar of the other entries)\n")
     found = differences(that, this)
     for difference in found[:_MOST_DIFFERENCES]:
-        stored, wanted = difference.texts or _ONLY_DIGESTS
+        if difference.texts is None:
+            typer.echo(str(difference))
+            continue
+        stored, wanted = difference.texts
         typer.echo(difference.title)
         _say_pair(wanted, stored)
     if len(found) > _MOST_DIFFERENCES:

@@ -61,8 +61,8 @@ def user_function(graph: torch.fx.GraphModule) -> str:
     for node in graph.graph.nodes:
         frames = _FRAME.findall(node.stack_trace or "")
         if frames:
-            found = [_qualified(file, int(line), name) for file, line, name in frames]
-            return next((name for name, nested in found if not nested), found[0][0])
+            found = (_qualified(file, int(line), name) for file, line, name in frames)
+            return next((name for name, nested in found if not nested), frames[0][2])
     return ""
 
 

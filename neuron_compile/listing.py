@@ -28,7 +28,7 @@ _AGES = ((2 * 86400, "d", 86400), (2 * 3600, "h", 3600), (60, "min", 60))
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`title`: the option `model_name`, else the user's function, else a line of the user's code.
+    """`title`: the option `model_name`, the user's module or function, or a line of the code.
     `kind`: forward, backward or inference. `inputs`: `f32[8,128]`, the user's if they are known;
     `weights`: how many parameters and buffers; `others`: how many inputs of other origin.
     """
@@ -90,7 +90,7 @@ def age(seconds: float) -> str:
 
 
 def _title(neff: Neff) -> str:
-    function = recorded_notes(neff.provenance).function
+    function = recorded_notes(neff.provenance).function.removesuffix(".forward")
     named = neff.name if neff.name != _UNNAMED else ""
     if named or function:
         return ": ".join(part for part in (named, function) if part)

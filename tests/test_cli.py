@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,15 @@ from typer.testing import CliRunner
 
 from neuron_compile import environment, options
 from neuron_compile.cache.layout import quarantine_path
+from neuron_compile.cache.notes import is_note
 from neuron_compile.call_plan import OutputRule, plan
 from neuron_compile.cli import app
 from neuron_compile.compiler import Job, executable, forget_executables
 from neuron_compile.environment import Environment
 from neuron_compile.errors import NeffFormatError
+from neuron_compile.neff.reader import read
 from neuron_compile.neff.target import detect
+from neuron_compile.neff.writer import write
 from neuron_compile.options import Options
 from tests.graphs import aten_graph
 
@@ -160,6 +164,22 @@ def test_explain_says_what_differs(call, filled: Path) -> None:
     assert "the most similar of the other entries" in nearest
     assert "input 0\n  this  float32[" in nearest
     assert "line" not in nearest
+
+
+def test_explain_of_entries_without_notes_says_that_the_graph_differs(
+    call, filled: Path, tmp_path: Path
+) -> None:
+    """Of those that were written before notes were taken."""
+    two = graph_of_two_sizes(filled)
+    for entry in entries(filled):
+        neff = read(entry)
+        plain = {name: text for name, text in neff.provenance.items() if not is_note(name)}
+        copy = tmp_path / entry.relative_to(filled)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(write(replace(neff, provenance=plain)))
+    other = next(p.parent.name for p in entries(filled) if p.parent.name != two)
+    text = call("cache", "explain", other, two, "--root", str(tmp_path))
+    assert text.splitlines()[-1] == "graph differs"
 
 
 def test_explain_keeps_to_80_columns(call, filled: Path, monkeypatch) -> None:

@@ -67,7 +67,7 @@ def entry(tmp_path: Path, monkeypatch):
 
 def test_weights_are_counted_apart_from_inputs(entry) -> None:
     found = summary(entry)
-    assert found.title == "net: Net.forward"
+    assert found.title == "net: Net"
     assert (found.kind, found.inputs, found.weights) == ("inference", ("f32[2,4]",), 2)
 
 
