@@ -98,23 +98,16 @@ def unpack(
 @app.command("options")
 def show_options() -> None:
     """List the options of torch.compile and the environment variables."""
-    console = Console()
     for title, knobs in (
         ('torch.compile(model, backend="neuron", options={...})', options.KNOBS),
         ("environment variables", environment.KNOBS),
     ):
-        table = Table(title=title, title_justify="left")
-        table.add_column("name", no_wrap=True)
-        for column in ("default", "in key", "meaning"):
-            table.add_column(column, overflow="fold")
+        typer.echo(f"{title}\n")
         for knob in knobs.values():
-            table.add_row(
-                knob.name,
-                repr(knob.default),
-                "yes" if knob.in_key else "",
-                knob.meaning,
-            )
-        console.print(table)
+            marks = f"default: {knob.default!r}" + (", part of the key" if knob.in_key else "")
+            typer.echo(f"  {knob.name}  ({marks})")
+            typer.echo(_wrapped(knob.meaning, "      "))
+        typer.echo()
 
 
 @app.command("target")
@@ -212,7 +205,7 @@ def explain(
         typer.echo(difference.title)
         _say_pair(wanted, stored)
     if len(found) > _MOST_DIFFERENCES:
-        typer.echo(f"and {len(found) - _MOST_DIFFERENCES} more differences")
+        typer.echo(f"and {len(found) - _MOST_DIFFERENCES} more")
 
 
 @cache.command()
@@ -292,8 +285,13 @@ def _report(removal: upkeep.Removal) -> None:
 def _say_pair(this: str, that: str) -> None:
     """Two texts below each other, in lines as wide as the terminal."""
     for label, text in (("  this  ", this), ("  that  ", that)):
-        width = max(Console().width, _NARROWEST)
-        typer.echo(textwrap.fill(text, width, initial_indent=label, subsequent_indent=" " * 8))
+        typer.echo(_wrapped(text, label))
+
+
+def _wrapped(text: str, label: str) -> str:
+    """`text` behind `label`, in lines as wide as the terminal."""
+    width = max(Console().width, _NARROWEST)
+    return textwrap.fill(text, width, initial_indent=label, subsequent_indent=" " * len(label))
 
 
 def _line_of(entry: Found) -> str:

@@ -202,6 +202,11 @@ def test_options_lists_every_knob(call) -> None:
         assert knob.name in text
 
 
+def test_options_keep_to_80_columns(call, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, call("options").splitlines())) <= 80
+
+
 def test_target(call) -> None:
     assert call("target").strip() == detect().name
 
