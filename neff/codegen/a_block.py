@@ -3,10 +3,10 @@
 Rows of a chunk by a block of k, as the register tiles read it.
 
 In: a contraction over one block of k, whose A may be any expression. Out: a packed copy and its
-elements. Where A is contiguous along k, so is each row of the copy. Otherwise the rows of a
-register tile lie side by side, tile after tile: one step of k reads one short piece of memory, the
-next step the one behind it. Rows or tiles are padded by a cache line, so that those a power of two
-apart do not share cache sets.
+elements. Where A is contiguous along k, so is each row of the copy. Otherwise `height` rows lie
+side by side, those of a register tile unless that is taller than a vector: one step of k reads a
+short piece of memory, the next step the one behind it. Rows, or bundles of rows, are padded by a
+cache line, so that those a power of two apart do not share cache sets.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import in_memory, trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert, to_bfloat16
-from neuron_compile.neff.codegen.emitter import Val, bits_of
+from neuron_compile.neff.codegen.emitter import Val, bytes_of
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import Index, of
 from neuron_compile.neff.codegen.program import Tensor
 from neuron_compile.neff.codegen.views import Indices
 
+LINE_BYTES = 64
 AHEAD = 8  # steps of k between prefetching and copying (products of 2048 rows: 4-8 % faster)
 
 
@@ -36,6 +37,13 @@ class ABlock:
         self.v, self.c, self.elem, self.lanes, self.paired = v, c, elem, lanes, paired
         self.height = min(tile_rows, lanes)
         self.along_rows = not paired and self._rows_are_contiguous()
+        along = c.k * (self.height if self.along_rows else 1)
+        self.stride = -(-along // lanes) * lanes + LINE_BYTES // bytes_of(elem)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the copy, its padding included."""
+        return -(-self.stride // (self.height if self.along_rows else 1)) * bytes_of(self.elem)
 
     def _rows_are_contiguous(self) -> bool:
         """Whether most accesses of A are contiguous along its rows rather than along k."""
@@ -49,15 +57,9 @@ class ABlock:
     def allocate(self, rows: int, computed: Tensor) -> None:
         """Memory for `rows` rows of products' type `computed`."""
         self.computed = computed
-        pad = 512 // bits_of(self.elem)
+        count = rows
         if self.along_rows:  # all pieces that vectors of rows are cut into, past the last row too
-            count, along = (
-                -(-rows // self.height) + self.lanes // self.height,
-                self.c.k * self.height,
-            )
-        else:
-            count, along = rows, self.c.k
-        self.stride = -(-along // self.lanes) * self.lanes + pad
+            count = -(-rows // self.height) + self.lanes // self.height
         self.memory = self.v.e.local(self.elem, count * self.stride)
 
     def pack(self, batch: Indices, first: Index, end: Val) -> None:
@@ -125,8 +127,8 @@ class ABlock:
                 mask = e.compare("slt", e.lane_ids(self.lanes), left)
                 value = self._vector(batch, row, of(position), mask)
                 for piece in range(pieces):
-                    tile = of(group) * pieces + piece
-                    offset = v.scalar(tile * self.stride + of(position) * self.height)
+                    bundle = of(group) * pieces + piece
+                    offset = v.scalar(bundle * self.stride + of(position) * self.height)
                     lanes = range(piece * self.height, (piece + 1) * self.height)
                     part = e.shuffle(value, value, list(lanes))
                     e.store(part, e.gep(self.memory, offset, self.elem))
@@ -138,7 +140,10 @@ class ABlock:
         e.loop(e.index(0), e.index(self.c.k), 1, per_k)
 
     def _prefetch(self, batch: Indices, row: Index, k: Index) -> None:
-        """Some k later each row of memory begins elsewhere: the processor sees no stream."""
+        """Fetch the line that is copied some steps of k later.
+
+        Steps of k lie a row of memory apart: the processor sees no stream in them.
+        """
         v, e = self.v, self.v.e
         source = self.c.a_source(batch, row, k.bounded(0, self.c.k - 1))
         found = in_memory(source, v.bases.__contains__)

@@ -39,7 +39,8 @@ from neuron_compile.neff.target import Target
 
 # Addresses this far apart share a set of the first-level cache: 64 sets of 64 bytes.
 SET_BYTES = 4096
-# Rows of a tile that may share a set, together with the rows of B that pass (12 lines a set).
+# Rows of a tile that may share a set, together with the rows of B that pass: measured with 12 lines
+# a set (48 KiB); caches of 8 lines were not at hand.
 SAME_SET_ROWS = 8
 
 

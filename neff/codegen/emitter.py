@@ -55,6 +55,11 @@ def bits_of(elem: str) -> int:
     return FLOAT_BITS.get(elem) or INT_BITS[elem]
 
 
+def bytes_of(elem: str) -> int:
+    """Bytes of an element in memory: a boolean takes a whole one."""
+    return max(1, bits_of(elem) // 8)
+
+
 @dataclass(slots=True)
 class _Scope:
     number: int
@@ -385,7 +390,7 @@ class Emitter:
 
     def local(self, elem: str, count: int) -> Val:
         """A 64-byte aligned buffer on the stack of the running thread, made at function entry."""
-        self.locals_bytes += count * max(1, bits_of(elem) // 8)
+        self.locals_bytes += count * bytes_of(elem)
         size = self.index(count)
         value = Val(self.fresh(), "ptr", 0, 0, 0)
         self._constant_lines.append(
@@ -408,7 +413,7 @@ class Emitter:
         `constant`: the kernel never writes this memory.
         """
         stored = memory_elem(elem)
-        align = max(1, bits_of(elem) // 8)
+        align = bytes_of(elem)
         kind = type_text(stored, lanes)
         operands: tuple[Val, ...] = (address,)
         if mask is None:
@@ -451,7 +456,7 @@ class Emitter:
         mask = self.const("i1", True, lanes) if mask is None else self.splat(mask, lanes)
         zero = self.const(stored, 0, lanes)
         kind = type_text(stored, lanes)
-        align = max(1, bits_of(elem) // 8)
+        align = bytes_of(elem)
         text = (
             f"llvm.intr.masked.gather {pointers.name}, {mask.name}, {zero.name}"
             f" {{alignment = {align} : i32}}"
@@ -467,7 +472,7 @@ class Emitter:
     def store(self, value: Val, address: Val, mask: Val | None = None) -> None:
         """Contiguous store of a scalar or vector, aligned to its element type."""
         value = self.to_memory(value)
-        align = max(1, bits_of(value.elem) // 8)
+        align = bytes_of(value.elem)
         if mask is None:
             self.statement(
                 f"llvm.store {value.name}, {address.name} {{alignment = {align} : i64}}"
@@ -492,7 +497,7 @@ class Emitter:
             lanes,
         )
         mask = self.const("i1", True, lanes) if mask is None else self.splat(mask, lanes)
-        align = max(1, bits_of(value.elem) // 8)
+        align = bytes_of(value.elem)
         self.statement(
             f"llvm.intr.masked.scatter {value.name}, {pointers.name}, {mask.name}"
             f" {{alignment = {align} : i32}}"

@@ -17,7 +17,7 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert, narrow
-from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
+from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of, bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
@@ -84,7 +84,7 @@ def _shapes(c: Contraction, target: Target) -> Iterator[Shape]:
 
 
 def _panel_bytes(c: Contraction, width: int) -> int:
-    return c.k * width * bits_of(compute_tensor(c).signless) // 8
+    return c.k * width * bytes_of(compute_tensor(c).signless)
 
 
 def _time(c: Contraction, s: Shape, lanes: int) -> float:

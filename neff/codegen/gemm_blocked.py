@@ -1,9 +1,9 @@
-"""Large matrix products: both operands packed in blocks that share the second-level cache.
+"""Large matrix products: blocks of both operands share the second-level cache.
 
-In: as for `gemm`, but A may be any expression. Out: one kernel. A chunk of rows is multiplied with
-group after group of packed panels. Where all of k fits into one block, sums never leave the
-registers before the epilogue; otherwise those of a span of panels wait in memory while the blocks
-of k pass.
+In: as for `gemm`, but A may be any expression; it is read in place or packed. Out: one kernel. A
+chunk of rows is multiplied with group after group of packed panels. Where all of k fits into one
+block, sums never leave the registers before the epilogue; otherwise those of a span of panels wait
+in memory while the blocks of k pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import prod
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.a_block import ABlock
 from neuron_compile.neff.codegen.contraction import Contraction, k_block
-from neuron_compile.neff.codegen.emitter import Val, bits_of
+from neuron_compile.neff.codegen.emitter import Val, bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.gemm import GemmKernel
 from neuron_compile.neff.codegen.index import Index, of, unravel
@@ -32,7 +32,7 @@ WHOLE_K = 1024  # up to here all of k is one block
 LONG_K = 4096  # the same where A is read in place
 BLOCK_K = 512
 GROUP_BYTES = 400 << 10  # of packed panels
-CHUNK_BYTES = 800 << 10  # of packed rows of A
+CHUNK_BYTES = 800 << 10  # of a chunk's rows of A, one block of k long
 SUM_BYTES = 400 << 10  # of sums that wait in memory
 GRAIN_COLUMNS = 384  # packing A takes 4 % of the time of its product with so many
 
@@ -83,7 +83,7 @@ class BlockedGemm(GemmKernel):
         self.block = domain.variable(self.blocks)
         self.part = k_block(c, of(self.block), size)
         self.packer = Packer(self.v, self.part, self.packer.layout, self.computed)
-        element = bits_of(self._panel_elem) // 8
+        element = bytes_of(self._panel_elem)
         self.group = max(1, min(self.panels, GROUP_BYTES // (self.panel_elements * element)))
         self.reads_a = reads_a and c.reduced[0] % size == 0
         self.block_of_a = ABlock(
@@ -91,7 +91,7 @@ class BlockedGemm(GemmKernel):
         )
 
     def kernel(self, packed: int | None = None) -> Kernel:
-        """Tasks are as for the plain kernel; a thread takes its panels in spans."""
+        """Tasks are as for the plain kernel; those of one call are taken in spans."""
         assert packed is None, "blocks are never packed ahead"
         c, e = self.c, self.e
         chunks = self._chunks()
@@ -126,19 +126,19 @@ class BlockedGemm(GemmKernel):
         """Parts of the rows that are packed or summed together, more where panels are few."""
         panels = prod(self.c.batch) * self.panels
         most = max(1, self.c.m // (2 * self.tile.rows))
-        block = self.c.m * self.part.k * bits_of(self._panel_elem) // 8
+        block = self.c.m * self.block_of_a.row_bytes
         parts = 1 if self.reads_a and self.blocks == 1 else -(-block // CHUNK_BYTES)
         return max(1, min(max(parts, -(-4 // panels)), most))
 
     def _grain(self) -> int:
-        """Panels that are worth a thread's turn: a group, or as many as repay packing A."""
-        return self.group if self.reads_a else -(-GRAIN_COLUMNS // self.width)
+        """Panels that are worth a thread's turn: a group, or as many as repay packing their A."""
+        return self.group if self.reads_a else min(self.panels, -(-GRAIN_COLUMNS // self.width))
 
     def _span(self) -> int:
         """Panels that a block of A meets before the next one is packed."""
         if self.blocks == 1:
             return self.panels
-        per_panel = self.rows * self.width * bits_of(self.elem) // 8
+        per_panel = self.rows * self.width * bytes_of(self.elem)
         return max(1, min(self.panels, SUM_BYTES // per_panel))
 
     def _products(

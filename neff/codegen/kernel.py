@@ -11,8 +11,8 @@ class Kernel:
 
     `ptrs` points to the group's parameters, then its results, then `scratch` buffers of so many
     bytes. `work` estimates the whole kernel in nanoseconds on one core: short kernels run without
-    other threads. A thread takes at least `grain` tasks at a time, where what it prepares for them
-    pays only then.
+    other threads. A thread calls it for at least `grain` tasks at a time: as many as repay what
+    each call prepares.
 
     `copies`: the pointers (from, to) of a kernel that only copies one buffer to another; it is left
     out of a run in which both are the same memory.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neuron_compile.neff.codegen.emitter import bits_of
+from neuron_compile.neff.codegen.emitter import bytes_of
 from neuron_compile.neff.codegen.module import Program
 from neuron_compile.neff.codegen.program import Tensor
 
@@ -39,7 +39,7 @@ def tensor_bytes(tensor: Tensor) -> int:
     if tensor.size == 0:
         return 0
     span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)) + 1
-    return span * max(1, bits_of(tensor.signless) // 8)
+    return span * bytes_of(tensor.signless)
 
 
 def plan_memory(program: Program, scratch: Sequence[Sequence[int]]) -> MemoryPlan:

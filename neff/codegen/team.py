@@ -47,7 +47,7 @@ def team_function(kernel: Kernel, name: str, attributes: str) -> str:
 # seen by all when the parallel region ends.
 _TEXT = """llvm.func @{name}(%ptrs: !llvm.ptr) attributes {{{attributes}}} {{
 %tasks = llvm.mlir.constant({tasks} : i64) : i64
-%usual = llvm.mlir.constant({grain} : i64) : i64
+%wanted = llvm.mlir.constant({grain} : i64) : i64
 %zero = llvm.mlir.constant(0 : i64) : i64
 %one = llvm.mlir.constant(1 : i64) : i64
 %thread32 = llvm.call @omp_get_thread_num() : () -> i32
@@ -57,7 +57,7 @@ _TEXT = """llvm.func @{name}(%ptrs: !llvm.ptr) attributes {{{attributes}}} {{
 %slot = llvm.getelementptr %ptrs[-1] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
 %counters = llvm.load %slot : !llvm.ptr -> !llvm.ptr
 %alone = llvm.icmp "eq" %threads, %one : i64
-%grain = llvm.select %alone, %tasks, %usual : i1, i64
+%grain = llvm.select %alone, %tasks, %wanted : i1, i64
 %grains = llvm.mul %grain, %threads : i64
 %short = llvm.icmp "sle" %tasks, %grains : i64
 %visits = llvm.select %short, %one, %threads : i1, i64

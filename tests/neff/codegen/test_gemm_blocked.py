@@ -8,7 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neuron_compile.neff.codegen.dispatch import generate
+from neuron_compile.neff.codegen.module import read_program
 from neuron_compile.neff.target import Target, detect, make
+from tests import oracle
 from tests.neff.codegen.native import outlined, run
 from tests.neff.codegen.test_contract import dot
 
@@ -21,18 +24,20 @@ PAIRS = make("x86-64-v4", ["avx512_bf16"])
 @pytest.mark.parametrize(
     "size",
     [
+        # Where A lies along k it is mostly read in place, all of k in one block up to 4096.
         (64, 64, 96),
         (30, 70, 257),
         (9, 3000, 20),
         (6, 30000, 10),  # one panel longer than a thread keeps of its own
         (70, 200, 120),
-        (40, 1733, 40),  # k without a divisor
-        (300, 1000, 80),  # two chunks of rows, one block of k
-        (26, 1030, 700),  # two blocks of k, the second one partly empty
-        (250, 1100, 900),  # more panels than wait in memory, some columns missing
-        (26, 4608, 70),  # k of nine blocks, whose rows of A share cache sets
-        (450, 6144, 30),  # the same in two chunks of rows
-        (20, 4099, 40),  # k too long for one block, without a divisor
+        (40, 1733, 40),  # packed A: k without a divisor
+        (300, 1000, 80),
+        (26, 1030, 700),  # packed A: two blocks of k, the second one partly empty
+        (250, 1100, 900),  # packed A: more panels than wait in memory; some columns missing
+        (64, 4096, 70),  # rows of A in one set of the cache
+        (250, 4608, 900),  # blocks of k in place, more panels than one group or span
+        (450, 6144, 30),  # packed: in chunks of rows and blocks of k
+        (20, 4099, 40),  # packed everywhere: k too long for one block, without a divisor
         (16, 900, 1700),  # several groups of packed panels, the last one not full
     ],
 )
@@ -50,16 +55,57 @@ def test_every_division_into_blocks(size: tuple[int, int, int], form: str, targe
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
-@pytest.mark.parametrize("k", [1024, 1030, 4096, 4099, 4608])
-def test_an_infinite_element_of_a_reaches_its_row_only(k: int, target: Target) -> None:
+@pytest.mark.parametrize("k", [1030, 4096, 4099, 4608])
+@pytest.mark.parametrize("form", ["nt", "tn"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_infinite_element_reaches_its_row_or_column_only(
+    side: int, form: str, k: int, target: Target
+) -> None:
     """Blocks that reach past the end of k multiply nothing by it: 0 times infinity is NaN."""
-    a = np.ones((20, k), np.float32)
-    a[7, -1] = np.inf
-    b = np.ones((40, k), np.float32)
-    (result,) = run(outlined(dot(20, k, 40, "f32", "nt"), "contract"), [a, b], target)
-    want = np.full((20, 40), k, np.float32)
-    want[7] = np.inf
+    size = 70
+    a, b = np.ones((size, k), np.float32), np.ones((k, size), np.float32)
+    want = np.full((size, size), k, np.float32)
+    if side == 0:
+        a[7, -1], want[7] = np.inf, np.inf
+    else:
+        b[-1, 7], want[:, 7] = np.inf, np.inf
+    operands = [
+        np.ascontiguousarray(a if form[0] == "n" else a.T),
+        np.ascontiguousarray(b if form[1] == "n" else b.T),
+    ]
+    (result,) = run(outlined(dot(size, k, size, "f32", form), "contract"), operands, target)
     np.testing.assert_array_equal(result, want)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("form", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("elem", ["i1", "i8", "f64"])
+def test_large_products_of_other_types(elem: str, form: str, target: Target) -> None:
+    m, k, n = 64, 501, 200
+    random = np.random.default_rng(0)
+    dtype = {"i1": np.bool_, "i8": np.int8, "f64": np.float64}[elem]
+    a = (random.random((m, k)) < 0.05).astype(dtype)
+    b = (random.random((k, n)) < 0.05).astype(dtype)
+    operands = [
+        np.ascontiguousarray(a if form[0] == "n" else a.T),
+        np.ascontiguousarray(b if form[1] == "n" else b.T),
+    ]
+    (result,) = run(outlined(dot(m, k, n, elem, form), "contract"), operands, target)
+    np.testing.assert_array_equal(result, a @ b)
+
+
+@pytest.mark.parametrize("elem", ["i8", "f32"])
+@pytest.mark.parametrize("size", [(16384, 97, 6000), (100000, 97, 8000), (9000, 4099, 900)])
+def test_no_size_needs_more_than_the_stack(size: tuple[int, int, int], elem: str) -> None:
+    """A computed A is packed; padding counts as much as the rows where these are short."""
+    m, k, n = size
+    twice = f"%c = stablehlo.add %a, %a : tensor<{m}x{k}x{elem}>\n  %r"
+    body = (
+        dot(m, k, n, elem, "nt").replace("%r", twice, 1).replace("dot_general %a", "dot_general %c")
+    )
+    (group,) = read_program(oracle.parse(outlined(body, "contract"))).groups.values()
+    for target in TARGETS:
+        assert generate(group, target)
 
 
 @pytest.mark.skipif(not PAIRS.supports_on_host(), reason="this CPU has no product of pairs")

@@ -14,7 +14,9 @@ from neuron_compile.neff.codegen.team import COUNTER_BYTES, GRAIN_NANOSECONDS, g
 from neuron_compile.neff.compile_object import compile_object
 from neuron_compile.neff.link import link
 from neuron_compile.neff.target import make
+from neuron_compile.runtime import symbols
 from neuron_compile.runtime.image import LoadedImage
+from tests.neff.codegen.native import run
 
 TARGET = make("x86-64-v3")
 MOST_THREADS = 5
@@ -117,3 +119,40 @@ def test_what_a_waiting_thread_leaves_is_done_by_others(least: int, threads: int
 )
 def test_a_grain_takes_long_enough(tasks: int, work: float, least: int, wanted: int) -> None:
     assert grain(Kernel("k", "", tasks, work, grain=least)) == wanted
+
+
+T = "tensor<300000xf32>"
+TWO_LAUNCHES = f"""
+func.func private @cosine(%x: {T}) -> {T} attributes {{neuron.kind = "loop"}} {{
+  %y = stablehlo.cosine %x : {T}
+  return %y : {T}
+}}
+func.func private @sine(%x: {T}) -> {T} attributes {{neuron.kind = "loop"}} {{
+  %y = stablehlo.sine %x : {T}
+  return %y : {T}
+}}
+func.func @main(%x: {T}) -> ({T}, {T}) {{
+  %a = func.call @cosine(%x) : ({T}) -> {T}
+  %b = func.call @sine(%a) : ({T}) -> {T}
+  return %a, %b : {T}, {T}
+}}
+"""
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3], ids=["without libgomp", "one", "three"])
+def test_each_launch_begins_with_cleared_counters(
+    threads: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if threads is None:
+        monkeypatch.setattr(symbols, "_openmp", lambda: None)
+    symbols.resolve.cache_clear()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    x = np.linspace(-9, 9, 300000, dtype=np.float32)
+    try:
+        first, second = run(TWO_LAUNCHES, [x])
+    finally:
+        torch.set_num_threads(before)
+        symbols.resolve.cache_clear()
+    np.testing.assert_allclose(first, np.cos(x), atol=1e-6)
+    np.testing.assert_allclose(second, np.sin(np.cos(x)), atol=1e-6)
