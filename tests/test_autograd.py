@@ -50,7 +50,7 @@ def test_mutated_input_comes_first_and_is_no_other_input_s_memory(rules) -> None
         return y + 1
 
     mutated, result = rules(f, torch.ones(2), torch.ones(2))["inference"]
-    assert mutated == OutputRule(own_memory=True)
+    assert mutated == OutputRule(own_memory=True, changes=0)
     assert result.stride == (1,)
 
 
@@ -61,7 +61,7 @@ def test_tokens_of_operators_with_effects_come_before_all_other_outputs(rules) -
 
     found = rules(f, torch.eye(3), torch.ones(2, 5), dynamic=False)["inference"]
     _token, mutated, alias, inverse, product = found
-    assert mutated == OutputRule(own_memory=True)
+    assert mutated == OutputRule(own_memory=True, changes=2)  # behind the token and x
     assert alias == OutputRule()
     assert (len(inverse.stride), inverse.own_memory) == (2, True)
     assert product == OutputRule(stride=(25, 1), own_memory=True)
