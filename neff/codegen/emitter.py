@@ -101,6 +101,11 @@ class Emitter:
     def depth(self) -> int:
         return len(self._scopes) - 1
 
+    @property
+    def branch_depth(self) -> int:
+        """Of the innermost open branch: what reads memory must not leave it."""
+        return next((i for i in range(self.depth, 0, -1) if self._scopes[i].is_branch), 0)
+
     def fresh(self) -> str:
         self._count += 1
         return f"%v{self._count}"
@@ -142,12 +147,7 @@ class Emitter:
 
         Hoisted out of loops, not out of branches.
         """
-        depth = _depth(operands)
-        for i in range(self.depth, depth, -1):
-            if self._scopes[i].is_branch:
-                depth = i
-                break
-        return self._place(text, depth, elem, lanes)
+        return self._place(text, max(_depth(operands), self.branch_depth), elem, lanes)
 
     def _place(self, text: str, depth: int, elem: str, lanes: int) -> Val:
         scope = self._scopes[depth]

@@ -144,7 +144,7 @@ def _reduce_together(
             return [
                 p.finish(_unrolled(v, p, spec.extents, lane.lanes if lane else 0)) for p in parts
             ]
-    depth = max(v.depth_of(at), mask.depth if mask else 0)
+    depth = max(v.depth_of(at), mask.depth if mask else 0, v.e.branch_depth)
     if varying and v.lane and v.lane.active:
         depth = max(depth, v.lane.active.depth)
     with v.e.outside(depth), v.vector(v.lane if varying else None):

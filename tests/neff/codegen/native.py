@@ -17,6 +17,7 @@ from neuron_compile.neff.reader import read
 from neuron_compile.neff.target import Target, detect
 from neuron_compile.runtime.executable import Executable
 from tests import oracle
+from tests.neff.codegen.guarded import guarded
 
 
 def outlined(body: str, kind: str = "loop") -> str:
@@ -60,13 +61,22 @@ def run(text: str, arrays: list[np.ndarray], target: Target | None = None) -> li
         data = build(
             module, target=target or detect(), name="test", provenance={}, portable=b"none"
         )
-    neff = read(data)
-    executable = Executable(neff)
-    outputs = [np.zeros(max(o.nbytes, 1), np.uint8) for o in neff.plan.outputs]
-    arrays = [np.array(a) for a in arrays]
-    addresses = [a.ctypes.data for a in (*arrays, *outputs)]
-    executable.run(addresses)
-    return [_view(o, s) for o, s in zip(outputs, neff.plan.outputs, strict=True)]
+    executable = Executable(read(data))
+    results = [_run_between_guards(executable, arrays, at_end) for at_end in (True, False)]
+    for behind, before in zip(*results, strict=True):
+        np.testing.assert_array_equal(behind, before)
+    return results[0]
+
+
+def _run_between_guards(
+    executable: Executable, arrays: list[np.ndarray], at_end: bool
+) -> list[np.ndarray]:
+    plan = executable.neff.plan
+    with guarded(at_end=at_end) as memory:
+        inputs = [memory.copy(np.asarray(a)) for a in arrays]
+        outputs = [memory.buffer(o.nbytes) for o in plan.outputs]
+        executable.run([a.ctypes.data for a in (*inputs, *outputs)])
+        return [_view(o.copy(), s) for o, s in zip(outputs, plan.outputs, strict=True)]
 
 
 _NUMPY = {"bool": np.bool_, "bfloat16": np.uint16}

@@ -201,6 +201,26 @@ def softmax(rows: int, columns: int, dim: int = 1) -> str:
 """
 
 
+@pytest.mark.parametrize("target", ["native", "x86-64-v3"])
+@pytest.mark.parametrize("columns", [65, 97, 127, 129, 190, 300])
+@pytest.mark.parametrize("elem", ["f32", "f64", "i8"])
+def test_sums_of_columns_read_no_more_than_there_is(elem: str, columns: int, target: str) -> None:
+    """The last columns are read under a mask; the loop of whole vectors stays in its branch."""
+    t = f"tensor<130x{columns}x{elem}>"
+    zero = "0" if elem == "i8" else "0.0"
+    check(
+        f"""(%a: {t}) -> (tensor<{columns}x{elem}>) {{
+  %z = stablehlo.constant dense<{zero}> : tensor<{elem}>
+  %r = stablehlo.reduce(%a init: %z) {SUM} = [0]
+      : ({t}, tensor<{elem}>) -> tensor<{columns}x{elem}>
+  return %r : tensor<{columns}x{elem}>
+}}
+""",
+        target=detect(target),
+        tolerance=1e-4,
+    )
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 100), (5, 1024), (130, 33)])
 def test_softmax_over_either_dimension(shape: tuple[int, int], dim: int) -> None:
