@@ -316,7 +316,7 @@ class GemmKernel:
         self, batch: Indices, row: Index, rows: int, first: Index, columns: Val | None
     ) -> None:
         """One register tile from products to results."""
-        self._store_sums(self._multiply(batch, row, rows, None), self.sums)
+        self._store_sums(self._multiply(batch, row, rows), self.sums)
         self._epilogue(batch, row, rows, Index(0), first, columns)
 
     def _store_sums(self, sums: Sequence[Val], to: Val) -> None:
@@ -325,16 +325,14 @@ class GemmKernel:
 
     # -- products --------------------------------------------------------------------------------
 
-    def _multiply(
-        self, batch: Indices, row: Index, rows: int, before: Sequence[Val] | None
-    ) -> Sequence[Val]:
-        """Sums of a register tile over the k of a panel, added to those of `before`."""
+    def _multiply(self, batch: Indices, row: Index, rows: int) -> Sequence[Val]:
+        """Sums of a register tile over the k of a panel."""
         count = self.part.k // (2 if self.paired else 1)
 
         def a(r: int, position: Index) -> Val:
             return self._a(batch, row + r, position)
 
-        return self.product.sums(rows, count, a, self.panel, self.width, initial=before)
+        return self.product.sums(rows, count, a, self.panel, self.width)
 
     def _a(self, batch: Indices, row: Index, position: Index) -> Val:
         """One element (or pair) of A in all lanes."""

@@ -155,7 +155,7 @@ class BlockedGemm(GemmKernel):
             return (panel - first) * self.rows + (row - origin)
 
         def at_once(panel: Index, row: Index, rows: int) -> None:
-            self._store_sums(self._multiply(batch, row, rows, None), self.sums)
+            self._store_sums(self._multiply(batch, row, rows), self.sums)
             self._finish(batch, panel, row, rows, Index(0))
 
         def clear(panel: Index, row: Index, rows: int) -> None:
@@ -168,7 +168,10 @@ class BlockedGemm(GemmKernel):
                 e.load(e.gep(at, i * self.lanes, self.elem), self.elem, self.lanes, constant=False)
                 for i in range(rows * self.tile.vectors)
             ]
-            self._store_sums(self._multiply(batch, row, rows, before), at)
+            block = self._multiply(batch, row, rows)
+            self._store_sums(
+                [self.product.add(b, x) for b, x in zip(before, block, strict=True)], at
+            )
 
         def finish(panel: Index, row: Index, rows: int) -> None:
             self._finish(batch, panel, row, rows, place(panel, row))

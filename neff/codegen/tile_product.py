@@ -17,6 +17,9 @@ from neuron_compile.neff.codegen.index import Index, of
 UNROLL = (
     4  # steps of k per loop iteration: hides the loop, keeps the code inside the micro-op cache
 )
+# Steps that are summed one after the other; such sums are then added up. The rounding error of
+# 200,000 products falls from 17 times that of the library to its own.
+SEGMENT = 512
 
 
 class TileProduct:
@@ -36,31 +39,77 @@ class TileProduct:
         panel: Val,
         width: int,
         last: range = range(0),
-        initial: Sequence[Val] | None = None,
     ) -> list[Val]:
         """`rows * vectors` sums over `count` steps.
 
         A run-time `count` (i64) is a multiple of UNROLL, at most the start of `last`, whose steps
         follow always.
         `a(r, position)` gives A's element (or pair) of row r in all lanes; `width` is the distance
-        between rows of the panel in elements; `initial` sums replace zeros.
+        between rows of the panel in elements.
         """
         e = self.e
-        whole = (count if isinstance(count, int) else last.start) // UNROLL * UNROLL
-        zero = e.const(self.elem, 0, self.lanes)
-        totals = (zero,) * (rows * self.vectors) if initial is None else initial
+        zero = (e.const(self.elem, 0, self.lanes),) * (rows * self.vectors)
+        if isinstance(count, int):
+            if count < 2 * SEGMENT or not zero[0].is_float:
+                return self._span(rows, Index(0), count, a, panel, width, zero)
+            return self._segments(rows, count, a, panel, width, zero)
+
+        def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
+            base = domain.stepping(last.start // UNROLL * UNROLL, UNROLL)
+            self.v.values[base] = i
+            return self._steps(rows, of(base), UNROLL, a, panel, width, carried)
+
+        totals = e.loop(e.index(0), count, UNROLL, body, zero)
+        return self._steps(rows, Index(last.start), len(last), a, panel, width, totals)
+
+    def _segments(
+        self,
+        rows: int,
+        count: int,
+        a: Callable[[int, Index], Val],
+        panel: Val,
+        width: int,
+        zero: tuple[Val, ...],
+    ) -> list[Val]:
+        """Sums of segments, added up; what is left behind them is one more."""
+        e = self.e
+        whole = count // SEGMENT
+
+        def plus(totals: Sequence[Val], first: Index, length: int) -> list[Val]:
+            sums = self._span(rows, first, length, a, panel, width, zero)
+            return [e.add(t, x) for t, x in zip(totals, sums, strict=True)]
+
+        def segment(s: Val, totals: tuple[Val, ...]) -> list[Val]:
+            number = domain.variable(whole)
+            self.v.values[number] = s
+            return plus(totals, of(number) * SEGMENT, SEGMENT)
+
+        totals = e.loop(e.index(0), e.index(whole), 1, segment, zero)
+        rest = count % SEGMENT
+        return plus(totals, Index(whole * SEGMENT), rest) if rest else list(totals)
+
+    def _span(
+        self,
+        rows: int,
+        first: Index,
+        count: int,
+        a: Callable[[int, Index], Val],
+        panel: Val,
+        width: int,
+        totals: Sequence[Val],
+    ) -> list[Val]:
+        """`totals` plus the products of `count` steps from `first` on, one after the other."""
+        e = self.e
+        whole = count // UNROLL * UNROLL
 
         def body(i: Val, carried: tuple[Val, ...]) -> list[Val]:
             base = domain.stepping(whole, UNROLL)
             self.v.values[base] = i
-            return self._steps(rows, of(base), UNROLL, a, panel, width, carried)
+            return self._steps(rows, first + of(base), UNROLL, a, panel, width, carried)
 
-        if not isinstance(count, int):
-            totals = e.loop(e.index(0), count, UNROLL, body, totals)
-            return self._steps(rows, Index(last.start), len(last), a, panel, width, totals)
         if whole:
             totals = e.loop(e.index(0), e.index(whole), UNROLL, body, totals)
-        return self._steps(rows, Index(whole), count - whole, a, panel, width, totals)
+        return self._steps(rows, first + whole, count - whole, a, panel, width, totals)
 
     def _steps(
         self,
@@ -108,7 +157,11 @@ class TileProduct:
         if self.paired:
             return e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", (total, a, b), "f32", self.lanes)
         if self.elem == "i1":
-            return e.binary("arith.ori", total, e.binary("arith.andi", a, b))
+            return self.add(total, e.binary("arith.andi", a, b))
         if total.is_float:
             return e.fma(a, b, total)
         return e.add(total, e.mul(a, b))
+
+    def add(self, a: Val, b: Val) -> Val:
+        """The sum of two sums; of booleans, whether one of them holds."""
+        return self.e.binary("arith.ori", a, b) if self.elem == "i1" else self.e.add(a, b)

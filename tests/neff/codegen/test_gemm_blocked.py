@@ -80,8 +80,11 @@ def test_an_infinite_element_reaches_its_row_or_column_only(
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 @pytest.mark.parametrize("form", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("elem", ["i1", "i8", "f64"])
-def test_large_products_of_other_types(elem: str, form: str, target: Target) -> None:
-    m, k, n = 64, 501, 200
+@pytest.mark.parametrize("size", [(64, 501, 200), (20, 6144, 60)])
+def test_large_products_of_other_types(
+    size: tuple[int, int, int], elem: str, form: str, target: Target
+) -> None:
+    m, k, n = size
     random = np.random.default_rng(0)
     dtype = {"i1": np.bool_, "i8": np.int8, "f64": np.float64}[elem]
     a = (random.random((m, k)) < 0.05).astype(dtype)
@@ -141,3 +144,28 @@ def _check_bfloat16(size: tuple[int, int, int], form: str, target: Target) -> No
 def _bits(values: np.ndarray) -> np.ndarray:
     """bfloat16 as the upper half of float32, for values that it holds exactly."""
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
+@pytest.mark.parametrize("form", ["nn", "nt", "tn"])
+@pytest.mark.parametrize(
+    ("size", "better"), [((24, 4096, 48), 1.5), ((24, 100000, 48), 4), ((6, 50000, 8), 1.5)]
+)
+def test_rounding_errors_of_long_sums_do_not_add_up(
+    size: tuple[int, int, int], better: float, form: str, target: Target
+) -> None:
+    """Against a sum from the first product to the last, whose error grows with their number."""
+    m, k, n = size
+    random = np.random.default_rng(0)
+    a = random.standard_normal((m, k)).astype(np.float32)
+    b = random.standard_normal((k, n)).astype(np.float32)
+    operands = [
+        np.ascontiguousarray(a if form[0] == "n" else a.T),
+        np.ascontiguousarray(b if form[1] == "n" else b.T),
+    ]
+    (result,) = run(outlined(dot(m, k, n, "f32", form), "contract"), operands, target)
+    exact = a.astype(np.float64) @ b
+    one_by_one = np.zeros((m, n), np.float32)
+    for i in range(k):
+        one_by_one += a[:, i : i + 1] * b[i]
+    assert np.std(result - exact) < np.std(one_by_one - exact) / better
