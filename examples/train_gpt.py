@@ -27,6 +27,7 @@ LAYERS, HEADS, WIDTH, CONTEXT, BYTES = 4, 4, 128, 128, 256
 BATCH, LEARNING_RATE = 16, 1e-3
 # Rounding differs, and training amplifies it: the losses of two runs in float32 drift apart slowly.
 TOLERANCE = 0.05
+SAY_EVERY = 10  # steps
 
 
 class Block(nn.Module):
@@ -138,14 +139,19 @@ def main() -> int:
         torch.optim.AdamW(twin.parameters(), lr=LEARNING_RATE),
     )
     data, generator = corpus(), torch.Generator().manual_seed(1)
-    for _ in range(steps):
+    console = Console(soft_wrap=True)
+    console.print(
+        f"{len(data)} bytes of text, {sum(p.numel() for p in model.parameters())} weights, "
+        f"{steps} steps of two models; the first one compiles"
+    )
+    for step in range(1, steps + 1):
         ids, targets = batch(data, generator)
         eager.step(ids, targets)
         compiled.step(ids, targets)
-    console = Console(soft_wrap=True)
-    console.print(
-        f"{len(data)} bytes of text, {sum(p.numel() for p in model.parameters())} weights"
-    )
+        if step % SAY_EVERY == 1:
+            console.print(
+                f"step {step}: loss {compiled.losses[-1]:.3f}, eager {eager.losses[-1]:.3f}"
+            )
     console.print(table(eager, compiled))
     slow, fast = (statistics.median(run.seconds[1:]) for run in (eager, compiled))
     stats = neuron_compile.stats()

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from neuron_compile.cache.notes import WEIGHT, is_note, recorded_notes
 from neuron_compile.neff import header
-from neuron_compile.neff.reader import Source, content, members, read
+from neuron_compile.neff.reader import Source, content, members, names_the_file, read
 from neuron_compile.neff.schema import Neff, TensorSpec
 
 # Columns of the table of nodes, as `neuron-packager info` prints them.
@@ -31,7 +31,8 @@ def describe(source: Source) -> dict[str, Any]:
 
     Raises NeffFormatError if the bytes cannot be a NEFF, or are ours and damaged.
     """
-    found = header.parse(content(source)[: header.HEADER_BYTES])
+    with names_the_file(source):
+        found = header.parse(content(source)[: header.HEADER_BYTES])
     described: dict[str, Any] = {"header": _header(found), "is_ours": found.is_ours}
     if found.is_ours:
         described |= _inside(read(source))
@@ -69,7 +70,9 @@ def unpack(source: Source, folder: str | os.PathLike[str]) -> list[Path]:
     The names come from the fixed list of members, so none can lead out of the folder.
     """
     written = []
-    for name, data in members(source).items():
+    with names_the_file(source):
+        parts = members(source)
+    for name, data in parts.items():
         path = Path(folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

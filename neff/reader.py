@@ -7,11 +7,12 @@ checked before the caller sees them; bad bytes give NeffFormatError and nothing 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from neuron_compile.errors import NeffFormatError, OptionError
@@ -56,10 +57,17 @@ Source = str | os.PathLike[str] | bytes | memoryview
 
 def read(source: Source) -> Neff:
     """Read and check a NEFF; raises NeffFormatError, or OSError if the file cannot be opened."""
-    where = "" if isinstance(source, bytes | memoryview) else os.fspath(source)
-    try:
+    with names_the_file(source):
         return _neff(members(source))
+
+
+@contextlib.contextmanager
+def names_the_file(source: Source) -> Iterator[None]:
+    """What is found wrong with a file says which one, and what to do about it."""
+    try:
+        yield
     except NeffFormatError as error:
+        where = "" if isinstance(source, bytes | memoryview) else os.fspath(source)
         if not where:
             raise
         raise NeffFormatError(
@@ -82,7 +90,11 @@ def members(source: Source) -> dict[str, memoryview]:
     if found.build_version != BUILD_VERSION:
         _refuse_foreign(found)
     data = raw[header.HEADER_BYTES :]
-    require(found.data_size == len(data), "the size of its data", (found.data_size, len(data)))
+    require(
+        found.data_size == len(data),
+        f"its header counts {found.data_size} bytes of data",
+        len(data),
+    )
     expected = header.pack(found.name, data)
     if expected != raw[: header.HEADER_BYTES]:
         if header.parse(expected).hash != found.hash:

@@ -203,8 +203,8 @@ def _required_flags(isa: str) -> tuple[str, ...]:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
-    return f"did you mean {found[0]!r}?" if found else ""
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {found[0]!r}?" if found else "leave it out for this machine"
 
 
 @functools.cache

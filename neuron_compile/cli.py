@@ -17,7 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        "error: the command line needs typer, which is not installed (neuron_compile.load does "
+        "without)\n  what to do: pip install typer"
+    ) from missing
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -164,6 +170,9 @@ def show_usage(root: Root = None) -> None:
 def verify(root: Root = None) -> None:
     """Check every entry; ends with code 1 if one is damaged. Changes nothing."""
     place = _root(root)
+    if not place.is_dir():
+        typer.echo(f"there is no directory {place} yet: no entry was ever stored")
+        return
     targets = sorted({entry.target for entry in upkeep.entries(place)})
     faults = [
         fault for target in targets for fault in upkeep.verify(open_store(place, parse(target)))

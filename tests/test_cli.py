@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -256,3 +257,10 @@ def test_command_line_loads_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_without_typer_it_says_what_is_missing(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "neuron_compile.cli")
+    with pytest.raises(SystemExit, match="pip install typer"):
+        importlib.import_module("neuron_compile.cli")

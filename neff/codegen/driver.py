@@ -17,8 +17,9 @@ from neuron_compile.neff.codegen.module import Program
 from neuron_compile.neff.codegen.team import COUNTER_BYTES, EXTERNALS, team_function
 from neuron_compile.neff.target import Target
 
-# A parallel region costs about a microsecond; shorter kernels run on the calling thread.
-PARALLEL_NANOSECONDS = 4000.0
+# A parallel region costs about a microsecond, and a time slice of the system where another process
+# holds the core of one of its threads; shorter kernels run on the calling thread.
+PARALLEL_NANOSECONDS = 8000.0
 
 _ENTRY_EXTERNALS = """llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)
 llvm.func @omp_get_max_threads() -> i32

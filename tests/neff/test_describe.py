@@ -96,3 +96,15 @@ def test_nothing_is_unpacked_outside_the_folder(tmp_path, name):
     with pytest.raises(NeffFormatError, match="name"):
         unpack(resealed(DATA, {name: b"x"}), tmp_path / "inner")
     assert not list(tmp_path.rglob("escaped"))
+
+
+@pytest.mark.parametrize("content", [b"hello", DATA[:-100]], ids=["foreign", "cut off"])
+@pytest.mark.parametrize("look", [describe, lambda path: unpack(path, path.parent / "out")])
+def test_what_is_wrong_with_a_file_names_it_and_what_to_do(tmp_path, look, content):
+    path = tmp_path / "x.neff"
+    path.write_bytes(content)
+    with pytest.raises(NeffFormatError) as error:
+        look(path)
+    assert error.value.where == str(path)
+    assert error.value.remedy
+    assert not (tmp_path / "out").exists()
