@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._higher_order_ops.effects import with_effects
 from torch._ops import OpOverload
 
 from neuron_compile.errors import LEAVE_TO_PYTORCH, UnsupportedOpError
@@ -47,11 +48,14 @@ def find_unsupported(graph: torch.fx.GraphModule) -> list[UnsupportedOp]:
         reason = _reason(node)
         if reason is not None:
             found.append(
-                UnsupportedOp(
-                    str(node.target), _operands(node), locations.describe(node), reason, node
-                )
+                UnsupportedOp(_name(node), _operands(node), locations.describe(node), reason, node)
             )
     return found
+
+
+def _name(node: torch.fx.Node) -> str:
+    """The operator; of one that AOTAutograd wrapped because of its effect, that inside."""
+    return str(node.args[1] if node.target is with_effects else node.target)
 
 
 def refuse_unsupported(graph: torch.fx.GraphModule) -> None:
@@ -88,6 +92,8 @@ def _reason(node: torch.fx.Node) -> str | None:
         return _dtype_reason(_tensors(node.meta.get("val")))
     if node.op != "call_function" or node.target is operator.getitem:
         return None
+    if node.target is with_effects:
+        return "an effect besides its results, such as a check, cannot be lowered"
     if not isinstance(node.target, OpOverload):
         return "only aten operators can be lowered"
     dtype_reason = _dtype_reason(_tensors(node.meta.get("val")))

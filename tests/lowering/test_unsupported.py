@@ -88,3 +88,8 @@ def test_dtypes_without_an_mlir_type_are_reported() -> None:
 
 def test_supported_graphs_report_nothing() -> None:
     assert find_unsupported(trace(lambda x: (x + 1).sum(), torch.randn(2))) == []
+
+
+def test_an_operator_that_was_wrapped_for_its_effect_is_named() -> None:
+    with pytest.raises(Exception, match="aten._linalg_check_errors.default: an effect besides"):
+        torch.compile(torch.linalg.cholesky, backend="neuron")(torch.eye(2))
