@@ -169,14 +169,19 @@ def plan(
 def _updates(plan: CallPlan, rules: Sequence[OutputRule]) -> tuple[tuple[int, int], ...]:
     """The outputs that are new values of inputs and are seen by nobody else.
 
-    None where a check may fail after the run: an exception leaves every argument as it was.
+    None where a check may fail after the run: an exception leaves every argument as it was. None
+    of an input that is returned as well: saved for backward, it has its old value for the hooks
+    that pack it, and is written only after them.
     """
     if plan.checks:
         return ()
+    kept = {r.index for r in plan.returned if r.source in _FROM_ARGUMENTS}
     computed = [r.index for r in plan.returned if r.source not in (Source.GIVEN, *_FROM_ARGUMENTS)]
     pairs = []
     for returned, rule in zip(plan.returned, rules, strict=True):
-        if rule.changes not in plan.arguments or returned.source is not Source.OUTPUT:
+        if rule.changes not in plan.arguments or rule.changes in kept:
+            continue
+        if returned.source is not Source.OUTPUT:
             continue
         number = plan.arguments.index(rule.changes)
         own_layout = plan.inputs[number] == plan.outputs[returned.index]

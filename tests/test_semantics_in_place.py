@@ -231,6 +231,25 @@ def test_a_buffer_of_a_module_under_training() -> None:
         torch.testing.assert_close(ours.linear.weight.grad, theirs.linear.weight.grad)
 
 
+def test_hooks_of_saved_tensors_see_the_old_value() -> None:
+    """The argument is saved for backward itself, and written back only after the hooks ran."""
+
+    def f(w, c, i):
+        y = (w * c.exp()).sum()
+        c.index_copy_(0, i, w.detach()[:1])
+        return y
+
+    gradients = []
+    for function in (f, torch.compile(f, backend="neuron")):
+        w = torch.ones(6, 4, requires_grad=True)
+        c = torch.arange(24.0).view(6, 4) / 24
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda x: x):
+            y = function(w, c, torch.tensor([3]))
+        y.backward()
+        gradients.append(w.grad)
+    torch.testing.assert_close(*gradients)
+
+
 def test_a_failing_assertion_leaves_the_cache_as_it_was() -> None:
     def f(c, k, i):
         torch._assert_async(k.sum() > 0, "negative")
