@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import in_memory
-from neuron_compile.neff.codegen.emitter import Val, bits_of
+from neuron_compile.neff.codegen.emitter import LINE_BYTES, Val, bytes_of
 from neuron_compile.neff.codegen.evaluate import Evaluator
 from neuron_compile.neff.codegen.index import ZERO, Index, of
 from neuron_compile.neff.codegen.views import Indices, Source
-
-LINE_BYTES = 64
 
 Reader = Callable[[Indices, Index, Index], Source]
 
@@ -53,7 +51,7 @@ def prefetch(v: Evaluator, rows: Rows, batch: Indices, part: Index, parts: int) 
         found = in_memory(rows.read(batch, row, ZERO), v.bases.__contains__)
         assert found is not None
         node, offset = found
-        step = LINE_BYTES * 8 // bits_of(node.tensor.stored)
+        step = LINE_BYTES // bytes_of(node.tensor.stored)
         for column in range(0, rows.length, step):
             address = e.gep(v.bases[node], v.scalar(offset), node.tensor.stored)
             e.prefetch(e.gep(address, column, node.tensor.stored))

@@ -17,7 +17,7 @@ from neuron_compile.neff.codegen.accesses import in_memory
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.dot_rows import DotRows
 from neuron_compile.neff.codegen.elementwise import compute_elem
-from neuron_compile.neff.codegen.emitter import bits_of
+from neuron_compile.neff.codegen.emitter import bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.gemm import (
     GemmKernel,
@@ -265,4 +265,4 @@ def _place_of_a(
         fits = leaf.tensor.signless == _computed_elem(c)
     if not fits:
         return None
-    return offset.coefficient(k), offset.coefficient(m) * bits_of(leaf.tensor.stored) // 8
+    return offset.coefficient(k), offset.coefficient(m) * bytes_of(leaf.tensor.stored)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert
-from neuron_compile.neff.codegen.emitter import Val, bits_of
+from neuron_compile.neff.codegen.emitter import Val, bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Lane
 from neuron_compile.neff.codegen.gemm import GemmKernel, Shape, reads_b_along, vector_lanes
@@ -53,7 +53,7 @@ class DotRows(GemmKernel):
         target: Target,
     ) -> None:
         super().__init__(c, roots, leaves, name, target, tile=Shape(c.m, 1))
-        far = c.n * c.k * bits_of(self.elem) // 8 > FAR_BYTES
+        far = c.n * c.k * bytes_of(self.elem) > FAR_BYTES
         self.fetched = self.packer.leaf if far and not c.batch else None
 
     def kernel(self, packed: int | None = None) -> Kernel:

@@ -21,6 +21,7 @@ INT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 # `contract` lets a multiply and an add become one fused operation; it keeps NaN, inf and signed
 # zero.
 CONTRACT = "fastmath<contract>"
+LINE_BYTES = 64  # of a cache line, as a prefetch fetches it
 # Of buffers on the stack of one thread: glibc gives threads 2 MiB where the limit is unlimited.
 STACK_BYTES = 7 << 18
 

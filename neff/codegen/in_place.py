@@ -13,24 +13,22 @@ from neuron_compile.neff.codegen.program import Group
 
 def shareable(program: Program) -> tuple[tuple[int, int], ...]:
     """Pairs of which nothing reads the input after, or while, the output is written."""
+    made = {v: (time, call) for time, call in enumerate(program.calls) for v in call.results}
     pairs: list[tuple[int, int]] = []
     for number, value in enumerate(program.outputs):
-        for time, call in enumerate(program.calls):
-            if value not in call.results:
-                continue
-            group = program.groups[call.group]
-            position = scattered_parameter(group, call.results.index(value))
-            if position is None:
-                continue
-            source = call.operands[position]
-            later = (c.operands for c in program.calls[time + 1 :])
-            if (
-                source < program.inputs
-                and call.operands.count(source) == 1
-                and not any(source in operands for operands in later)
-                and program.tensors[source] == program.tensors[value]
-            ):
-                pairs.append((number, source))
+        time, call = made[value]
+        position = scattered_parameter(program.groups[call.group], call.results.index(value))
+        if position is None:
+            continue
+        source = call.operands[position]
+        later = (c.operands for c in program.calls[time + 1 :])
+        if (
+            source < program.inputs
+            and call.operands.count(source) == 1
+            and not any(source in operands for operands in later)
+            and program.tensors[source] == program.tensors[value]
+        ):
+            pairs.append((number, source))
     return tuple(pairs)
 
 

@@ -11,9 +11,10 @@ counters before each kernel and leaves their address in the word before the kern
 
 from __future__ import annotations
 
+from neuron_compile.neff.codegen.emitter import LINE_BYTES
 from neuron_compile.neff.codegen.kernel import Kernel
 
-COUNTER_BYTES = 64  # a cache line, so that threads do not wait for each other's counting
+COUNTER_BYTES = LINE_BYTES  # so that threads do not wait for each other's counting
 
 # What a grain should take at least: taking one costs tens of nanoseconds, and what is left at the
 # end of a kernel is less than a grain for each thread.

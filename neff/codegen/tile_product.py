@@ -77,7 +77,7 @@ class TileProduct:
 
         def plus(totals: Sequence[Val], first: Index, length: int) -> list[Val]:
             sums = self._span(rows, first, length, a, panel, width, zero)
-            return [e.add(t, x) for t, x in zip(totals, sums, strict=True)]
+            return [self.add(t, x) for t, x in zip(totals, sums, strict=True)]
 
         def segment(s: Val, totals: tuple[Val, ...]) -> list[Val]:
             number = domain.variable(whole)
