@@ -36,9 +36,8 @@ FAR_BYTES = 1 << 20
 def pays(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
     """Whether few rows meet weights that lie along k."""
     few = c.m <= MOST_ROWS and c.n >= vector_lanes(c, target)
-    if not few or len(c.reduced) != 1 or c.k < LEAST_K or c.node.elem == "i1":
-        return False
-    return reads_b_along(c, leaves, k=True)
+    fits = few and c.k >= LEAST_K and c.node.elem != "i1"
+    return fits and reads_b_along(c, leaves, k=True)
 
 
 class DotRows(GemmKernel):

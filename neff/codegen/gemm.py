@@ -108,8 +108,10 @@ def _step(rows: int, vectors: int) -> float:
 def reads_b_along(c: Contraction, leaves: Mapping[Node, int], *, k: bool) -> bool:
     """Whether B is read without conditions, in vectors along k (else along the columns).
 
-    For one reduced dimension; B may be a function of what lies in memory.
+    B may be a function of what lies in memory. Never with several reduced dimensions.
     """
+    if len(c.reduced) != 1:
+        return False
     columns, depth = domain.variable(c.n), domain.variable(c.k)
     batch = tuple(of(domain.variable(x)) for x in c.batch)
     source = c.b_source(batch, of(columns), (of(depth),))

@@ -33,9 +33,8 @@ HELD = 24  # elements of A in registers
 def pays(c: Contraction, leaves: Mapping[Node, int], target: Target) -> bool:
     """Whether few rows meet weights that lie along the columns."""
     few = c.m <= MOST_ROWS and c.n % vector_lanes(c, target) == 0
-    if not few or len(c.reduced) != 1 or c.k < LEAST_K or c.node.elem == "i1":
-        return False
-    return reads_b_along(c, leaves, k=False)
+    fits = few and c.k >= LEAST_K and c.node.elem != "i1"
+    return fits and reads_b_along(c, leaves, k=False)
 
 
 class ThinGemm(GemmKernel):
