@@ -15,10 +15,11 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import in_memory, trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert, to_bfloat16
-from neuron_compile.neff.codegen.emitter import LINE_BYTES, Val, bytes_of
+from neuron_compile.neff.codegen.emitter import LINE_BYTES
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import Index, of
 from neuron_compile.neff.codegen.program import Tensor
+from neuron_compile.neff.codegen.value import Val, bytes_of
 from neuron_compile.neff.codegen.views import Indices
 
 AHEAD = 8  # steps of k between prefetching and copying (products of 2048 rows: 4-8 % faster)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neuron_compile.neff.codegen.emitter import INT_BITS
 from neuron_compile.neff.codegen.index import Index
 from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.value import INT_BITS
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Condition, Indices
 
 

@@ -22,13 +22,14 @@ from neuron_compile.neff.codegen.attention_plan import (
 from neuron_compile.neff.codegen.attention_prefetch import Rows, prefetch, rows_in_memory
 from neuron_compile.neff.codegen.contraction import contraction_of
 from neuron_compile.neff.codegen.elementwise import compute_elem, narrow
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane, RowBuffer
 from neuron_compile.neff.codegen.index import Index, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.rows import plan_rows
 from neuron_compile.neff.codegen.tile_product import UNROLL
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Indices, Source
 from neuron_compile.neff.target import Target
 

@@ -12,12 +12,12 @@ from functools import reduce
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction
-from neuron_compile.neff.codegen.emitter import Val
 from neuron_compile.neff.codegen.evaluate import Evaluator
 from neuron_compile.neff.codegen.index import Index, of
 from neuron_compile.neff.codegen.packing import Packer, PanelLayout
 from neuron_compile.neff.codegen.program import Tensor
 from neuron_compile.neff.codegen.tile_product import UNROLL, TileProduct
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 

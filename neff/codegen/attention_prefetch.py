@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import in_memory
-from neuron_compile.neff.codegen.emitter import LINE_BYTES, Val, bytes_of
+from neuron_compile.neff.codegen.emitter import LINE_BYTES
 from neuron_compile.neff.codegen.evaluate import Evaluator
 from neuron_compile.neff.codegen.index import ZERO, Index, of
+from neuron_compile.neff.codegen.value import Val, bytes_of
 from neuron_compile.neff.codegen.views import Indices, Source
 
 Reader = Callable[[Indices, Index, Index], Source]

@@ -17,7 +17,6 @@ from neuron_compile.neff.codegen.accesses import in_memory
 from neuron_compile.neff.codegen.contraction import Contraction, contraction_of
 from neuron_compile.neff.codegen.dot_rows import DotRows
 from neuron_compile.neff.codegen.elementwise import compute_elem
-from neuron_compile.neff.codegen.emitter import bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse, invert
 from neuron_compile.neff.codegen.gemm import (
     GemmKernel,
@@ -35,6 +34,7 @@ from neuron_compile.neff.codegen.macs import CONTRACTIONS
 from neuron_compile.neff.codegen.memory_plan import tensor_bytes
 from neuron_compile.neff.codegen.program import Group, Node, Tensor
 from neuron_compile.neff.codegen.thin_gemm import ThinGemm
+from neuron_compile.neff.codegen.value import bytes_of
 from neuron_compile.neff.target import Target
 
 # Addresses this far apart share a set of the first-level cache: 64 sets of 64 bytes.

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert
-from neuron_compile.neff.codegen.emitter import Val, bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Lane
 from neuron_compile.neff.codegen.gemm import GemmKernel, Shape, reads_b_along, vector_lanes
@@ -21,6 +20,7 @@ from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.packing import transpose
 from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.value import Val, bytes_of
 from neuron_compile.neff.codegen.views import Indices, Source
 from neuron_compile.neff.target import Target
 

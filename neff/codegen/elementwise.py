@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import math_table
-from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val, bits_of
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.program import Node, Tensor
 from neuron_compile.neff.codegen.softmax import is_below_maximum, is_share
+from neuron_compile.neff.codegen.value import FLOAT_BITS, Val, bits_of
 
 NARROW_FLOATS = ("f16", "bf16")
 

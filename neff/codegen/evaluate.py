@@ -15,7 +15,7 @@ from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import views
 from neuron_compile.neff.codegen.affine import Comparison, comparison_of
 from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, widen
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.index import (
     Bounded,
     Index,
@@ -29,6 +29,7 @@ from neuron_compile.neff.codegen.index import (
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.pulled import PULLED, bitcast_to_other_width
 from neuron_compile.neff.codegen.rows import RowPlan
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Condition, Indices, Source
 
 

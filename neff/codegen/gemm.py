@@ -17,7 +17,7 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import convert, narrow
-from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of, bytes_of
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
@@ -26,6 +26,7 @@ from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.packing import Packer, PanelLayout
 from neuron_compile.neff.codegen.program import Node, Tensor
 from neuron_compile.neff.codegen.tile_product import TileProduct
+from neuron_compile.neff.codegen.value import Val, bits_of, bytes_of
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 

@@ -14,7 +14,6 @@ from math import prod
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.a_block import ABlock
 from neuron_compile.neff.codegen.contraction import Contraction, k_block
-from neuron_compile.neff.codegen.emitter import Val, bytes_of
 from neuron_compile.neff.codegen.epilogue import Inverse
 from neuron_compile.neff.codegen.gemm import GemmKernel
 from neuron_compile.neff.codegen.index import Index, of, unravel
@@ -22,6 +21,7 @@ from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.packing import Packer
 from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.value import Val, bytes_of
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 

@@ -16,13 +16,14 @@ from math import prod
 from neuron_compile.neff.codegen import domain, random_bits, reductions
 from neuron_compile.neff.codegen.accesses import Access, Trace, trace
 from neuron_compile.neff.codegen.elementwise import narrow
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.program import Group, Node, Tensor, postorder
 from neuron_compile.neff.codegen.reduction_specs import spec_of
 from neuron_compile.neff.codegen.rows import plan_rows
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.target import Target
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from neuron_compile.neff.codegen.emitter import Emitter, Val, type_text
+from neuron_compile.neff.codegen.emitter import Emitter
+from neuron_compile.neff.codegen.value import Val, type_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from neuron_compile.neff.codegen import (
     math_pow,
     math_trig,
 )
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.math_expr import Expr
+from neuron_compile.neff.codegen.value import Val
 
 Unary = Callable[[Emitter, Val], Val]
 Binary = Callable[[Emitter, Val, Val], Val]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neuron_compile.neff.codegen.emitter import bytes_of
 from neuron_compile.neff.codegen.module import Program
 from neuron_compile.neff.codegen.program import Tensor
+from neuron_compile.neff.codegen.value import bytes_of
 
 ALIGNMENT = 64  # bytes: a cache line and the longest vector
 

@@ -14,10 +14,11 @@ from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.contraction import Contraction
 from neuron_compile.neff.codegen.elementwise import compute_elem, convert, to_bfloat16
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import Index, Var, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.program import Node, Tensor
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 
 

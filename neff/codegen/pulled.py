@@ -13,9 +13,10 @@ import numpy as np
 from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import random_bits, reduction_specs, reductions, views
 from neuron_compile.neff.codegen.elementwise import compute_elem, narrow, widen
-from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val, bits_of
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.index import Index, constant, contiguous_strides, linear
 from neuron_compile.neff.codegen.program import Node
+from neuron_compile.neff.codegen.value import FLOAT_BITS, Val, bits_of
 from neuron_compile.neff.codegen.views import Condition, Indices
 
 if TYPE_CHECKING:

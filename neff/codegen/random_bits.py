@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neuron_compile.errors import CodegenError
-from neuron_compile.neff.codegen.emitter import INT_BITS, Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.index import Index, constant, contiguous_strides, linear, of
 from neuron_compile.neff.codegen.program import Node, Tensor
+from neuron_compile.neff.codegen.value import INT_BITS, Val
 from neuron_compile.neff.codegen.views import Indices
 
 if TYPE_CHECKING:

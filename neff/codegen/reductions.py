@@ -18,10 +18,11 @@ import numpy as np
 
 from neuron_compile.neff.codegen import domain, elementwise
 from neuron_compile.neff.codegen.elementwise import compute_elem
-from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, contiguous_strides, linear, of
 from neuron_compile.neff.codegen.program import Node, Region, postorder
 from neuron_compile.neff.codegen.reduction_specs import Spec, spec_of
+from neuron_compile.neff.codegen.value import Val, bits_of
 from neuron_compile.neff.codegen.views import Indices
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.elementwise import narrow
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.gemm import lane_cost
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
@@ -24,6 +24,7 @@ from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.reductions import UNROLLED_POINTS, Combine, combine_of, kind_of
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.codegen.workspace import Workspace
 

@@ -14,7 +14,7 @@ from math import prod
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.elementwise import convert, narrow, widen
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.gemm import lane_cost
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
@@ -24,6 +24,7 @@ from neuron_compile.neff.codegen.program import Node, Region
 from neuron_compile.neff.codegen.pulled import to_i64
 from neuron_compile.neff.codegen.reductions import apply_region
 from neuron_compile.neff.codegen.scatter_geometry import Geometry, geometry_of
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Indices
 from neuron_compile.neff.codegen.workspace import Workspace
 from neuron_compile.neff.target import Target

@@ -14,13 +14,14 @@ import numpy as np
 
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.elementwise import compute_elem, narrow, widen
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator
 from neuron_compile.neff.codegen.index import Index, contiguous_strides, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
 from neuron_compile.neff.codegen.loops import Root
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.reductions import apply_region
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import Condition, Indices
 from neuron_compile.neff.codegen.workspace import Workspace
 

@@ -14,7 +14,7 @@ from math import log2, prod
 from neuron_compile.neff.codegen import domain
 from neuron_compile.neff.codegen.accesses import trace
 from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, narrow
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import ZERO, Index, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
@@ -38,6 +38,7 @@ from neuron_compile.neff.codegen.sort_select import (
     clear_buckets,
     count_buckets,
 )
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.codegen.views import PERMUTATIONS, Indices
 from neuron_compile.neff.codegen.workspace import Workspace
 

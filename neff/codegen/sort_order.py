@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from neuron_compile.neff.codegen.elementwise import compute_elem, total_order_bits
-from neuron_compile.neff.codegen.emitter import FLOAT_BITS, Emitter, Val, bits_of
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.program import Node, Region, Tensor, postorder
+from neuron_compile.neff.codegen.value import FLOAT_BITS, Val, bits_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
+from neuron_compile.neff.codegen.value import Val
 
 RANK_LIMIT = 64  # up to so many elements counting is faster than 256 buckets
 DIGITS = 256

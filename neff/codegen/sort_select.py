@@ -6,8 +6,9 @@ leading bits, finds how many buckets hold the wanted number, and collects what l
 
 from __future__ import annotations
 
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.sort_rows import Items, count_lanes
+from neuron_compile.neff.codegen.value import Val
 
 BUCKET_BITS = 12  # of a float: the sign, the exponent, three bits of the fraction
 BUCKETS = 1 << BUCKET_BITS

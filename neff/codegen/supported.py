@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from neuron_compile.errors import LEAVE_TO_PYTORCH, CodegenError
 from neuron_compile.neff.codegen.elementwise import RULES
-from neuron_compile.neff.codegen.emitter import FLOAT_BITS, INT_BITS
 from neuron_compile.neff.codegen.program import Group, Node, postorder
 from neuron_compile.neff.codegen.pulled import PULLED
 from neuron_compile.neff.codegen.split import generator_of
+from neuron_compile.neff.codegen.value import FLOAT_BITS, INT_BITS
 from neuron_compile.neff.codegen.views import PERMUTATIONS
 
 _LEAVES = ("parameter", "argument")

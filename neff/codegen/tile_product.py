@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from neuron_compile.neff.codegen import domain
-from neuron_compile.neff.codegen.emitter import Val
 from neuron_compile.neff.codegen.evaluate import Evaluator
 from neuron_compile.neff.codegen.index import Index, of
+from neuron_compile.neff.codegen.value import Val
 
 UNROLL = (
     4  # steps of k per loop iteration: hides the loop, keeps the code inside the micro-op cache

@@ -13,7 +13,8 @@ from torch_mlir.execution_engine import ExecutionEngine
 from torch_mlir.passmanager import PassManager
 
 from neuron_compile.neff.codegen import math_table
-from neuron_compile.neff.codegen.emitter import Emitter, Val, bits_of
+from neuron_compile.neff.codegen.emitter import Emitter
+from neuron_compile.neff.codegen.value import Val, bits_of
 from neuron_compile.neff.target import Target, make
 
 DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuron_compile.neff.codegen import math_table
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
+from neuron_compile.neff.codegen.value import Val
 from tests.neff.codegen.math_kernels import DTYPES, Kernel, forms
 from tests.neff.codegen.math_reference import exactly, ulps, ulps_exact
 

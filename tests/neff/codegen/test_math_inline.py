@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neuron_compile.neff.codegen import math_table
-from neuron_compile.neff.codegen.emitter import Emitter, Val
+from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.math_expr import Expr, has_avx512, where
+from neuron_compile.neff.codegen.value import Val
 from neuron_compile.neff.compile_object import compile_object
 from neuron_compile.neff.link import link
 from neuron_compile.neff.target import make
