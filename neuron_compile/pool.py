@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from neuron_compile.errors import ExecutionError
+from neuron_compile.runtime.executable import ALIGNMENT
 from neuron_compile.runtime.trimmer import IDLE_SECONDS, Trimmer
 
 # Below this the C library's own free lists keep the pages mapped, and a fresh tensor costs less
@@ -138,6 +140,7 @@ class Pool:
 
     def _new(self, nbytes: int) -> torch.UntypedStorage:
         storage = torch.UntypedStorage(nbytes)
+        _demand_alignment(storage.data_ptr())
         if nbytes >= _SMALLEST_HUGE:
             _advise_huge_pages(storage.data_ptr(), nbytes)
         if _use_count is None:
@@ -155,6 +158,15 @@ class Pool:
     def _trim_idle(self) -> bool:
         self.trim(unused_for=self.idle_seconds)
         return bool(self._queues)
+
+
+def _demand_alignment(address: int) -> None:
+    if address % ALIGNMENT:
+        raise ExecutionError(
+            f"torch allocated memory at {address:#x}, not at a multiple of {ALIGNMENT} bytes",
+            why="compiled code stores large results in whole cache lines",
+            remedy="run without the allocator that replaces torch's own for the CPU",
+        )
 
 
 def _advise_huge_pages(address: int, nbytes: int) -> None:

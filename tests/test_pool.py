@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from neuron_compile import pool
+from neuron_compile.errors import ExecutionError
 from neuron_compile.pool import Pool
 
 MIB = 1 << 20
@@ -235,3 +236,10 @@ def test_without_the_use_count_nothing_is_pooled(small: Pool, monkeypatch) -> No
     del first
     assert tensor(small).numel() == MIB
     assert small.held() == 0
+
+
+def test_memory_that_begins_within_a_cache_line_is_refused() -> None:
+    """Large results are stored line by line; torch's own allocator aligns to 64 bytes."""
+    pool._demand_alignment(128)
+    with pytest.raises(ExecutionError, match="not at a multiple of 64 bytes"):
+        pool._demand_alignment(144)

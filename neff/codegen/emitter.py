@@ -25,7 +25,7 @@ from neuron_compile.neff.codegen.value import (
 # `contract` lets a multiply and an add become one fused operation; it keeps NaN, inf and signed
 # zero.
 CONTRACT = "fastmath<contract>"
-LINE_BYTES = 64  # of a cache line, as a prefetch fetches it
+LINE_BYTES = 64  # of a cache line, as a prefetch fetches it and a streamed store fills it
 # Of buffers on the stack of one thread: glibc gives threads 2 MiB where the limit is unlimited.
 STACK_BYTES = 7 << 18
 
@@ -392,9 +392,9 @@ class Emitter:
         )
         return self.from_memory(value, elem)
 
-    def prefetch(self, address: Val) -> None:
-        """Fetch a cache line into the second-level cache."""
-        hints = "cache = 1 : i32, hint = 2 : i32, rw = 0 : i32"
+    def prefetch(self, address: Val, level: int = 2) -> None:
+        """Fetch a cache line into the first-level or the second-level cache."""
+        hints = f"cache = 1 : i32, hint = {4 - level} : i32, rw = 0 : i32"
         self.statement(f'"llvm.intr.prefetch"({address.name}) <{{{hints}}}> : (!llvm.ptr) -> ()')
 
     def gather(
@@ -431,16 +431,31 @@ class Emitter:
         value = self.to_memory(value)
         align = bytes_of(value.elem)
         if mask is None:
-            self.statement(
-                f"llvm.store {value.name}, {address.name} {{alignment = {align} : i64}}"
-                f" : {value.type}, !llvm.ptr"
-            )
+            self._store(value, address, f"alignment = {align} : i64")
             return
         mask = self.splat(mask, value.lanes)
         self.statement(
             f"llvm.intr.masked.store {value.name}, {address.name}, {mask.name}"
             f" {{alignment = {align} : i32}} : {value.type}, {mask.type} into !llvm.ptr"
         )
+
+    def stream(self, value: Val, address: Val) -> None:
+        """Store a vector past the caches, at a multiple of `stream_alignment` of its type.
+
+        Other threads may see it only after `drain`.
+        """
+        value = self.to_memory(value)
+        align = stream_alignment(value.elem, value.lanes)
+        self._store(value, address, f"alignment = {align} : i64, nontemporal")
+
+    def _store(self, value: Val, address: Val, attributes: str) -> None:
+        self.statement(
+            f"llvm.store {value.name}, {address.name} {{{attributes}}} : {value.type}, !llvm.ptr"
+        )
+
+    def drain(self) -> None:
+        """Order this thread's streamed stores before its later ones (x86)."""
+        self.statement('llvm.call_intrinsic "llvm.x86.sse.sfence"() : () -> ()')
 
     def scatter(self, value: Val, base: Val, offsets: Val, mask: Val | None = None) -> None:
         """Store lane by lane to `base[offsets[lane]]`, offsets in elements (i64)."""
@@ -583,6 +598,11 @@ class Emitter:
             f"llvm.func internal @{name}(%ptrs: !llvm.ptr {{llvm.noalias, llvm.readonly}},"
             f" %begin: i64, %end: i64) attributes {{{attributes}}} {{\n{body}\nllvm.return\n}}\n"
         )
+
+
+def stream_alignment(elem: str, lanes: int) -> int:
+    """Bytes of which the address of a streamed store must be a multiple."""
+    return min(LINE_BYTES, lanes * bytes_of(elem))
 
 
 def _depth(operands: Sequence[Val]) -> int:

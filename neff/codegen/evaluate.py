@@ -15,7 +15,7 @@ from neuron_compile.errors import CodegenError
 from neuron_compile.neff.codegen import views
 from neuron_compile.neff.codegen.affine import Comparison, comparison_of
 from neuron_compile.neff.codegen.elementwise import RULES, compute_elem, widen
-from neuron_compile.neff.codegen.emitter import Emitter
+from neuron_compile.neff.codegen.emitter import Emitter, stream_alignment
 from neuron_compile.neff.codegen.index import (
     Bounded,
     Index,
@@ -29,8 +29,10 @@ from neuron_compile.neff.codegen.index import (
 from neuron_compile.neff.codegen.program import Node
 from neuron_compile.neff.codegen.pulled import PULLED, bitcast_to_other_width
 from neuron_compile.neff.codegen.rows import RowPlan
-from neuron_compile.neff.codegen.value import Val
+from neuron_compile.neff.codegen.value import Val, bytes_of
 from neuron_compile.neff.codegen.views import Condition, Indices, Source
+
+SHORTEST_STREAMED = 16  # bytes: no shorter vector can be stored past the caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +364,7 @@ class Evaluator:
         if not self.varies(offset):
             if not safe:
                 offset = offset.bounded(0, span - 1)
-            return e.load(self._address(base, offset, elem), elem, constant=constant)
+            return e.load(self.address(base, offset, elem), elem, constant=constant)
         assert self.lane is not None
         lane = self.lane
         guard = e.both(lane.active, None if safe else mask)
@@ -373,14 +375,14 @@ class Evaluator:
                 offset if safe or guard is not None else offset.bounded(0, span - 1)
             )
             return e.gather(base, offsets, elem, guard, constant=constant)
-        address = self._address(base, rest, elem)
+        address = self.address(base, rest, elem)
         if step == 1:
             return e.load(address, elem, lane.lanes, guard, constant=constant)
         return e.gather(
             address, e.lane_ids(lane.lanes, "i64", step), elem, guard, constant=constant
         )
 
-    def _address(self, base: Val, offset: Index, elem: str) -> Val:
+    def address(self, base: Val, offset: Index, elem: str) -> Val:
         """The constant part goes last, into the instruction's displacement."""
         e = self.e
         moving = Index(0, offset.terms)
@@ -388,13 +390,18 @@ class Evaluator:
             base = e.gep(base, self.scalar(moving), elem)
         return e.gep(base, offset.constant, elem)
 
-    def store(self, value: Val, base: Val, offset: Index, elem: str) -> None:
-        """Store a computed value (already narrowed) at an element offset."""
+    def store(
+        self, value: Val, base: Val, offset: Index, elem: str, *, streamed: bool = False
+    ) -> None:
+        """Store a computed value (already narrowed) at an element offset.
+
+        `streamed`: past the caches where whole vectors are stored; `base` is aligned to a line.
+        """
         e = self.e
         if not self.varies(offset):
             if value.lanes:
                 raise CodegenError("a vector cannot be stored to one element")
-            e.store(value, self._address(base, offset, elem))
+            e.store(value, self.address(base, offset, elem))
             return
         assert self.lane is not None
         lane = self.lane
@@ -404,11 +411,15 @@ class Evaluator:
         if self.varies(rest):
             e.scatter(value, base, self.lanes_of(offset), lane.active)
         elif step == 1:
-            e.store(value, self._address(base, rest, elem), lane.active)
+            address = self.address(base, rest, elem)
+            if streamed and lane.active is None and _may_stream(rest, elem, lane.lanes):
+                e.stream(value, address)
+            else:
+                e.store(value, address, lane.active)
         else:
             e.scatter(
                 value,
-                self._address(base, rest, elem),
+                self.address(base, rest, elem),
                 e.lane_ids(lane.lanes, "i64", step),
                 lane.active,
             )
@@ -426,6 +437,12 @@ class Evaluator:
         return self.load_offset(
             buffer.address, offset, compute_elem(node.tensor), span, mask, constant=False
         )
+
+
+def _may_stream(offset: Index, elem: str, lanes: int) -> bool:
+    """Whether vectors at `offset` are aligned as streamed stores must be, and not too short."""
+    align = stream_alignment(elem, lanes)
+    return align >= SHORTEST_STREAMED and offset.is_multiple(align // bytes_of(elem))
 
 
 def _is_small(index: Index) -> bool:

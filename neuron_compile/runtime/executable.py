@@ -10,13 +10,14 @@ import ctypes
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from neuron_compile.errors import NeffTargetError
 from neuron_compile.neff.schema import ENTRY, Neff
 from neuron_compile.runtime.image import LoadedImage
 from neuron_compile.runtime.memory import ARENAS, address_of
 
-_CONSTANT_ALIGNMENT = 64
+ALIGNMENT = 64  # bytes, of outputs and constants: large outputs are stored line by line
 _Table: TypeAlias = "ctypes.Array[Any]"
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -43,8 +44,9 @@ class Executable:
     def run(self, addresses: list[int]) -> None:
         """Run once; `addresses` are those of all inputs, then of all outputs, in plan order.
 
-        Each must be that of a buffer as large and as strided as the plan's tensor says, aligned to
-        its element type. The GIL is released meanwhile.
+        Each must be that of a buffer as large and as strided as the plan's tensor says. Outputs
+        begin at multiples of `ALIGNMENT`, unless they are an input's memory; inputs are aligned to
+        their element type. The GIL is released meanwhile.
         """
         try:
             table, at = self._tables.pop()
@@ -81,10 +83,15 @@ def _demand_this_cpu(neff: Neff) -> None:
 def _aligned(data: bytes | memoryview) -> memoryview:
     """The data where they are if aligned (as in a mapped file), else an aligned copy."""
     view = memoryview(data)
-    if not view.nbytes or address_of(view) % _CONSTANT_ALIGNMENT == 0:
+    if not view.nbytes or address_of(view) % ALIGNMENT == 0:
         return view
-    room = np.empty(view.nbytes + _CONSTANT_ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _CONSTANT_ALIGNMENT
-    copy = room[start : start + view.nbytes]
+    copy = aligned_bytes(view.nbytes)
     copy[:] = np.frombuffer(view, np.uint8)
     return copy.data
+
+
+def aligned_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Uninitialised memory that begins at a multiple of `ALIGNMENT`."""
+    room = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + nbytes]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from neuron_compile.errors import ExecutionError
 from neuron_compile.neff.reader import Source, read
 from neuron_compile.neff.schema import TensorSpec, row_major
-from neuron_compile.runtime.executable import Executable
+from neuron_compile.runtime.executable import Executable, aligned_bytes
 
 Array = npt.NDArray[Any]
 
@@ -141,9 +141,9 @@ def _same_bits(left: Array, right: Array) -> bool:
 
 def _allocate(spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     """An uninitialised array with the strides of the spec."""
+    buffer = aligned_bytes(spec.nbytes).view(dtype)
     if spec.strides == row_major(spec.shape):
-        return np.empty(spec.shape, dtype)
-    buffer = np.empty(spec.nbytes // dtype.itemsize, dtype)
+        return buffer.reshape(spec.shape)
     strides = [stride * dtype.itemsize for stride in spec.strides]
     return np.lib.stride_tricks.as_strided(buffer, spec.shape, strides)
 

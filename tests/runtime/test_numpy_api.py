@@ -15,6 +15,7 @@ from neuron_compile.errors import ExecutionError, NeffFormatError
 from neuron_compile.neff.schema import tensor
 from neuron_compile.neff.writer import write
 from neuron_compile.runtime import numpy_api
+from neuron_compile.runtime.executable import ALIGNMENT
 from tests.runtime.programs import copy, scale
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -210,3 +211,12 @@ def test_wrong_arguments_are_refused_before_anything_runs(arguments, message):
     run = neuron_compile.load(write(scale()))
     with pytest.raises(ExecutionError, match=message):
         run(*arguments)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3 << 20,)])
+def test_results_begin_at_a_cache_line(shape):
+    """As large results are stored line by line; NumPy's own memory begins 16 bytes into one."""
+    run = program(tensor("x", "float32", shape), tensor("y", "float32", shape))
+    (result,) = run(np.zeros(shape, np.float32))
+    assert result.shape == shape
+    assert result.ctypes.data % ALIGNMENT == 0

@@ -54,27 +54,31 @@ def product_taken(
     return any(pays(contraction_of(node, swap=s), leaves, target) for s in (False, True))
 
 
-def run(text: str, arrays: list[np.ndarray], target: Target | None = None) -> list[np.ndarray]:
-    """Results of an outlined module, as the NEFF computes them."""
+def run(
+    text: str, arrays: list[np.ndarray], target: Target | None = None, *, alignment: int = 1
+) -> list[np.ndarray]:
+    """Results of an outlined module, as the NEFF computes them. `alignment` is that of outputs:
+    with 1 they touch the guards, whatever their size.
+    """
     module = oracle.parse(text)
     with module.context, ir.Location.unknown():
         data = build(
             module, target=target or detect(), name="test", provenance={}, portable=b"none"
         )
     executable = Executable(read(data))
-    results = [_run_between_guards(executable, arrays, at_end) for at_end in (True, False)]
+    results = [_run_between_guards(executable, arrays, end, alignment) for end in (True, False)]
     for behind, before in zip(*results, strict=True):
         np.testing.assert_array_equal(behind, before)
     return results[0]
 
 
 def _run_between_guards(
-    executable: Executable, arrays: list[np.ndarray], at_end: bool
+    executable: Executable, arrays: list[np.ndarray], at_end: bool, alignment: int
 ) -> list[np.ndarray]:
     plan = executable.neff.plan
     with guarded(at_end=at_end) as memory:
         inputs = [memory.copy(np.asarray(a)) for a in arrays]
-        outputs = [memory.buffer(o.nbytes) for o in plan.outputs]
+        outputs = [memory.buffer(o.nbytes, alignment) for o in plan.outputs]
         executable.run([a.ctypes.data for a in (*inputs, *outputs)])
         return [_view(o.copy(), s) for o, s in zip(outputs, plan.outputs, strict=True)]
 
@@ -114,12 +118,13 @@ def check(
     target: Target | None = None,
     tolerance: float = 1e-5,
     seed: int = 0,
+    alignment: int = 1,
 ) -> None:
     """Generated code says what the interpreter says, on random inputs."""
     reference = oracle.parse(plain(body))
     arrays = oracle.random_inputs(reference, seed)
     want = oracle.evaluate(reference, arrays)
-    got = run(outlined(body, kind), arrays, target)
+    got = run(outlined(body, kind), arrays, target, alignment=alignment)
     elems = re.findall(r"tensor<(?:\d+x)*(\w+)>", body.split("{\n", 1)[0].split("->")[1])
     for g, w, elem in zip(got, want, elems, strict=True):
         agree(g, w, elem, tolerance)

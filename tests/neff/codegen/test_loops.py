@@ -14,7 +14,7 @@ SUM = "applies stablehlo.add across dimensions"
 MAX = "applies stablehlo.maximum across dimensions"
 
 
-def _elementwise(shape: str, elem: str, op: str) -> str:
+def elementwise(shape: str, elem: str, op: str) -> str:
     t = f"tensor<{shape}{elem}>"
     return f"""(%a: {t}, %b: {t}) -> ({t}) {{
   %r = stablehlo.{op} %a, %b : {t}
@@ -28,19 +28,19 @@ def _elementwise(shape: str, elem: str, op: str) -> str:
 )
 @pytest.mark.parametrize("elem", ["f32", "f64", "bf16", "f16", "i64", "i32", "i8", "ui8", "i1"])
 def test_elementwise_of_every_shape_and_dtype(shape: str, elem: str) -> None:
-    check(_elementwise(shape, elem, "add"))
+    check(elementwise(shape, elem, "add"))
 
 
 @pytest.mark.parametrize("elem", ["i64", "i32", "i16", "i8", "ui8"])
 @pytest.mark.parametrize("op", ["subtract", "multiply", "maximum", "minimum", "and", "or", "xor"])
 def test_integer_arithmetic_wraps(elem: str, op: str) -> None:
-    check(_elementwise("37x", elem, op))
+    check(elementwise("37x", elem, op))
 
 
 @pytest.mark.parametrize("elem", ["f32", "f64"])
 @pytest.mark.parametrize("op", ["subtract", "multiply", "divide", "maximum", "minimum"])
 def test_float_arithmetic(elem: str, op: str) -> None:
-    check(_elementwise("37x", elem, op))
+    check(elementwise("37x", elem, op))
 
 
 VIEWS = {
