@@ -7,12 +7,13 @@ threads while the next ones are generated.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch_mlir import ir
 
+from neuron_compile.neff.codegen.checks import checks_first
 from neuron_compile.neff.codegen.dispatch import generate
 from neuron_compile.neff.codegen.driver import called, entry_text, kernel_module
 from neuron_compile.neff.codegen.in_place import shareable
@@ -52,22 +53,25 @@ def build(
     provenance: Mapping[str, str],
     portable: bytes,
     uses_random: bool = False,
+    checks: Sequence[tuple[int, str]] = (),
     watch: Watch = _nobody,
 ) -> bytes:
     """Raises CodegenError where a group has no kernel.
 
-    `portable` is stored as it is, for other targets. `watch` is told the name and the MLIR text of
-    each kernel as soon as it is generated, and of the entry that calls them.
+    `portable` is stored as it is, for other targets. `checks` are outputs, each one boolean, that
+    end the run where they are false, with what to say then. `watch` is told the name and the MLIR
+    text of each kernel as soon as it is generated, and of the entry that calls them.
     """
-    program = read_program(module)
+    checked = [output for output, _ in checks]
+    program = checks_first(read_program(module), checked)
     # One more thread than cores: now and then each waits for the interpreter lock.
     with ObjectCompiler(len(os.sched_getaffinity(0)) + 1) as compiler:
-        kernels, plan = _generate(program, target, compiler, watch)
+        kernels, plan = _generate(program, checked, target, compiler, watch)
         image = link(compiler.objects(), [ENTRY])
     neff = Neff(
         name=name,
         target=target,
-        plan=_host_plan(program, kernels, plan, uses_random),
+        plan=_host_plan(program, kernels, plan, uses_random, checks),
         image=image,
         constant_data=tuple(
             _bytes(c, program.tensors[program.inputs + i]) for i, c in enumerate(program.constants)
@@ -80,7 +84,11 @@ def build(
 
 
 def _generate(
-    program: Program, target: Target, compiler: ObjectCompiler, watch: Watch
+    program: Program,
+    checks: Sequence[int],
+    target: Target,
+    compiler: ObjectCompiler,
+    watch: Watch,
 ) -> tuple[dict[str, list[GeneratedKernel]], MemoryPlan]:
     """Every group's kernels, their modules already with the compiler, and where values lie.
 
@@ -98,7 +106,7 @@ def _generate(
             waiting = []
     scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]
     plan = plan_memory(program, scratch)
-    entry = entry_text(program, kernels, plan, target)
+    entry = entry_text(program, kernels, plan, target, checks)
     watch(ENTRY, entry)
     declared = [k for group in kernels.values() for k in group if k not in waiting]
     compiler.add(kernel_module(waiting, target, entry, declared), [ENTRY])
@@ -110,6 +118,7 @@ def _host_plan(
     kernels: Mapping[str, list[GeneratedKernel]],
     plan: MemoryPlan,
     uses_random: bool,
+    checks: Sequence[tuple[int, str]],
 ) -> HostPlan:
     calls = [c.group for c in program.calls]
     described = tuple(
@@ -129,7 +138,8 @@ def _host_plan(
         scratch_bytes=plan.size,
         uses_random=uses_random,
         kernels=described,
-        in_place=shareable(program),
+        in_place=shareable(program, [output for output, _ in checks]),
+        checks=tuple(checks),
     )
 
 

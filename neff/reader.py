@@ -196,8 +196,8 @@ def _tuple(value: Any, what: str, each: Callable[[Any], Any] | None = None) -> t
 
 _KERNEL = {"kind", "launches", "locations", "name"}
 _HOST = {
-    "constants", "exports", "format", "got", "got_range", "in_place", "inputs", "kernels",
-    "outputs", "relocations", "scratch_bytes", "target", "text_end", "types",
+    "checks", "constants", "exports", "format", "got", "got_range", "in_place", "inputs",
+    "kernels", "outputs", "relocations", "scratch_bytes", "target", "text_end", "types",
     "uses_random",
 }  # fmt: skip
 
@@ -219,6 +219,7 @@ def _plan(host: dict[str, Any]) -> HostPlan:
         uses_random=host["uses_random"],
         kernels=_tuple(host["kernels"], "kernels", _kernel),
         in_place=_tuple(host["in_place"], "in_place", _pair),
+        checks=_tuple(host["checks"], "checks", _pair),
     )
 
 

@@ -74,6 +74,9 @@ class HostPlan:
 
     `in_place` lists pairs (output, input) that a caller may give the same memory: the output is
     the input's new value, and the rest of the program never reads the input after it is written.
+
+    `checks` lists pairs (output, message): one boolean. Where it is false the run has ended before
+    anything was written in place; other outputs have no meaning, and the caller raises.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -83,6 +86,7 @@ class HostPlan:
     uses_random: bool
     kernels: tuple[Kernel, ...]
     in_place: tuple[tuple[int, int], ...] = ()
+    checks: tuple[tuple[int, str], ...] = ()
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

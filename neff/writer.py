@@ -165,6 +165,7 @@ def _host(neff: Neff) -> dict[str, Any]:
         return [(spec.name, types[_type(spec)]) for spec in specs]
 
     return {
+        "checks": plan.checks,
         "constants": rows(plan.constants),
         "exports": dict(image.exports),
         "format": FORMAT,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from neuron_compile.errors import (
     CodegenError,
     ExecutionError,
+    IndexRangeError,
     LoweringError,
     NeffFormatError,
     NeffTargetError,
@@ -48,6 +49,7 @@ _LAZY = {
 __all__ = [
     "CodegenError",
     "ExecutionError",
+    "IndexRangeError",
     "LoweringError",
     "NeffFormatError",
     "NeffTargetError",

@@ -20,6 +20,7 @@ from neuron_compile import compiler, counters, environment, graph_notes, shim
 from neuron_compile.absolute import bakes_offsets
 from neuron_compile.aliasing import AliasGuard
 from neuron_compile.autograd import (
+    BACKWARD,
     OutputFacts,
     Runner,
     changed_inputs,
@@ -94,10 +95,12 @@ class _Front:
         self, graph: torch.fx.GraphModule, kind: str, rules: Sequence[OutputRule]
     ) -> Runner:
         counters.add("graphs")
-        work, call_plan = plan(graph, rules)
+        work, call_plan = plan(graph, rules, check_indices=kind != BACKWARD)
         if not call_plan.outputs:
             return shim.make_rearranger(call_plan)
-        job = compiler.Job(work, kind, self.options, self.environment, _facts_for_key(call_plan))
+        checks = tuple((check.index, check.message) for check in call_plan.checks)
+        facts = _facts_for_key(call_plan)
+        job = compiler.Job(work, kind, self.options, self.environment, facts, checks)
         with _disable_current_modes():  # AOTAutograd's tracing mode would fake our real constants
             if self.environment.compile_only:
                 compiler.compile_only(job)

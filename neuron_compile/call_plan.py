@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from neuron_compile.effects import Check, take_effects
+from neuron_compile.effects import Check, take_effects, take_index_checks
 from neuron_compile.errors import LoweringError
 from neuron_compile.neff.schema import row_major
 from neuron_compile.placement import require_cpu
@@ -118,12 +118,13 @@ class _Computed:
 
 
 def plan(
-    graph: torch.fx.GraphModule, rules: Sequence[OutputRule]
+    graph: torch.fx.GraphModule, rules: Sequence[OutputRule], *, check_indices: bool = True
 ) -> tuple[torch.fx.GraphModule, CallPlan]:
     """Split a graph into what is compiled and what each call does around it.
 
-    `rules` has one entry per output of the graph. Raises NeuronCompileError for tensors on another
-    device.
+    `rules` has one entry per output of the graph. `check_indices`: whether indices may be out of
+    range; those of a backward graph were looked at by the forward one. Raises NeuronCompileError
+    for tensors on another device.
     """
     work = torch.fx.GraphModule(graph, _copy(graph))
     require_cpu(work)
@@ -139,6 +140,8 @@ def plan(
             wanted[position] = _copied(work.graph, output, value, layout_on(value, value))
     computed = _Computed()
     checks = take_effects(work.graph, computed.index_of)
+    if check_indices:
+        checks += take_index_checks(work.graph, computed.index_of)
     owners |= {node: node for node in computed.nodes}
     placeholders = work.graph.find_nodes(op="placeholder")
     returned = tuple(
@@ -169,12 +172,9 @@ def plan(
 def _updates(plan: CallPlan, rules: Sequence[OutputRule]) -> tuple[tuple[int, int], ...]:
     """The outputs that are new values of inputs and are seen by nobody else.
 
-    None where a check may fail after the run: an exception leaves every argument as it was. None
-    of an input that is returned as well: saved for backward, it has its old value for the hooks
-    that pack it, and is written only after them.
+    None of an input that is returned as well: saved for backward, it has its old value for the
+    hooks that pack it, and is written only after them.
     """
-    if plan.checks:
-        return ()
     kept = {r.index for r in plan.returned if r.source in _FROM_ARGUMENTS}
     computed = [r.index for r in plan.returned if r.source not in (Source.GIVEN, *_FROM_ARGUMENTS)]
     pairs = []

@@ -48,7 +48,7 @@ _KEPT = 128
 @dataclass(frozen=True, slots=True)
 class Job:
     """One graph to compile. `kind` is forward, backward or inference; `aot` more facts for the
-    key.
+    key; `checks` outputs that must be true, with what to say where they are not.
     """
 
     graph: torch.fx.GraphModule
@@ -56,6 +56,7 @@ class Job:
     options: Options
     environment: Environment
     aot: Mapping[str, object]
+    checks: tuple[tuple[int, str], ...] = ()
 
     @property
     def target(self) -> Target:
@@ -163,6 +164,7 @@ def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
             provenance=provenance,
             portable=portable.getvalue(),
             uses_random=lowered.uses_random,
+            checks=job.checks,
             watch=lambda name, text: files.write("kernels", f".{name}.mlir", lambda: text),
         )
     files.write("neff", ".neff", lambda: data)
@@ -183,7 +185,7 @@ def _key(job: Job) -> Key | None:
             job.graph,
             options_in_key=dict(options.key_items(job.options)),
             target=job.target.name,
-            aot={"kind": job.kind, **job.aot},
+            aot={"kind": job.kind, "checks": job.checks, **job.aot},
         )
     except Unhashable as reason:
         counters.add("bypasses")

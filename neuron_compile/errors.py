@@ -84,3 +84,7 @@ class NeffTargetError(NeuronCompileError):
 
 class ExecutionError(NeuronCompileError):
     """A compiled program was called with the wrong buffers, or its image could not be set up."""
+
+
+class IndexRangeError(ExecutionError, IndexError):
+    """An index lies outside of what it counts. Both IndexError and RuntimeError, as eager's are."""

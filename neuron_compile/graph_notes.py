@@ -44,6 +44,12 @@ def annotate(part: torch.fx.GraphModule, inputs: Sequence[InputNote]) -> None:
             node.meta[_META] = InputNote(OTHER, "saved" if node.stack_trace else "")
 
 
+def input_name(node: torch.fx.Node) -> str:
+    """What the user calls this placeholder, or its name in the graph."""
+    note = node.meta.get(_META)
+    return note.name if note is not None and note.name else node.name
+
+
 def notes(graph: torch.fx.GraphModule) -> Notes:
     """The notes of a concrete graph whose key could be made."""
     placeholders = graph.graph.find_nodes(op="placeholder")

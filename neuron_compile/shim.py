@@ -262,7 +262,7 @@ def _finisher(returned: Sequence[Returned], checks: Sequence[Check]) -> _Finish:
     def finish(args: list[Any], outputs: list[torch.Tensor]) -> list[Any]:
         for check in checks:
             if not outputs[check.index]:
-                raise RuntimeError(check.message)
+                raise check.error(args)
         return [make(args, outputs) for make in makers]
 
     return finish

@@ -71,9 +71,16 @@ llvm.return
 
 
 def entry_text(
-    program: Program, kernels: Mapping[str, Sequence[Kernel]], plan: MemoryPlan, target: Target
+    program: Program,
+    kernels: Mapping[str, Sequence[Kernel]],
+    plan: MemoryPlan,
+    target: Target,
+    checks: Sequence[int] = (),
 ) -> str:
-    """The function `run`: buffers and parts of the arena into a table, then call after call."""
+    """The function `run`: buffers and parts of the arena into a table, then call after call.
+
+    It ends where one of the outputs `checks`, a boolean, is false.
+    """
     slots, tables = _tables(program, kernels, plan)
     lines = [
         f"llvm.func @run(%buffers: !llvm.ptr) attributes {{{target.llvm_attributes()}}} {{",
@@ -105,7 +112,21 @@ def entry_text(
         for kernel in kernels[call.group]:
             lines += _launch(kernel, table, number)
             number += 1
+        for check in checks:
+            if program.outputs[check] in call.results:
+                lines += _end_unless(program.inputs + check)
+    if checks:
+        lines += ["llvm.br ^end", "^end:"]
     return "\n".join((*lines, "llvm.return", "}", ""))
+
+
+def _end_unless(buffer: int) -> list[str]:
+    return [
+        f"%c{buffer} = llvm.load %b{buffer} : !llvm.ptr -> i8",
+        f'%holds{buffer} = llvm.icmp "ne" %c{buffer}, %zero8 : i8',
+        f"llvm.cond_br %holds{buffer}, ^go_on{buffer}, ^end",
+        f"^go_on{buffer}:",
+    ]
 
 
 def _launch(kernel: Kernel, table: int, number: int) -> list[str]:

@@ -7,18 +7,25 @@ memory, the copy before it is left out (`Kernel.copies`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from neuron_compile.neff.codegen.module import Program
 from neuron_compile.neff.codegen.program import Group
 
 
-def shareable(program: Program) -> tuple[tuple[int, int], ...]:
-    """Pairs of which nothing reads the input after, or while, the output is written."""
+def shareable(program: Program, checks: Sequence[int] = ()) -> tuple[tuple[int, int], ...]:
+    """Pairs of which nothing reads the input after, or while, the output is written.
+
+    Nothing is written in place before the last of the outputs `checks` is known.
+    """
+    wanted = {program.outputs[i] for i in checks}
+    checked = [t for t, c in enumerate(program.calls) if not wanted.isdisjoint(c.results)]
     made = {v: (time, call) for time, call in enumerate(program.calls) for v in call.results}
     pairs: list[tuple[int, int]] = []
     for number, value in enumerate(program.outputs):
         time, call = made[value]
         position = scattered_parameter(program.groups[call.group], call.results.index(value))
-        if position is None:
+        if position is None or (checked and time <= checked[-1]):
             continue
         source = call.operands[position]
         later = (c.operands for c in program.calls[time + 1 :])

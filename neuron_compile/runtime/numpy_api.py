@@ -46,12 +46,19 @@ class Program:
         self._uses_random = plan.uses_random
         self.name = executable.neff.name
         self.inputs: tuple[TensorSpec, ...] = plan.inputs[: len(plan.inputs) - plan.uses_random]
-        self.outputs: tuple[TensorSpec, ...] = plan.outputs
+        self._allocated = plan.outputs
+        self._checks = plan.checks
+        checked = {output for output, _ in plan.checks}
+        self._returned = [i for i in range(len(plan.outputs)) if i not in checked]
+        self.outputs: tuple[TensorSpec, ...] = tuple(plan.outputs[i] for i in self._returned)
 
     def __call__(
         self, *arrays: Array, random_state: Sequence[int] | None = None
     ) -> tuple[Array, ...]:
         """Run once; returns one new array per output.
+
+        Raises ExecutionError where the values are not such that the program can go on: an index out
+        of range, an assertion of the model.
 
         `random_state` is two integers below 2**64 (key, counter) for a program that draws random
         numbers, and is drawn from the system if it is left out.
@@ -65,9 +72,14 @@ class Program:
         ready = [_prepare(n, spec, array) for n, (spec, array) in enumerate(pairs)]
         if self._uses_random:
             ready.append(_random_state(random_state))
-        results = [_allocate(spec, _dtypes(spec.dtype)[0]) for spec in self.outputs]
+        results = [_allocate(spec, _dtypes(spec.dtype)[0]) for spec in self._allocated]
         self._run([array.ctypes.data for array in (*ready, *results)])
-        return tuple(results)
+        for output, message in self._checks:
+            if not results[output]:
+                raise ExecutionError(
+                    f"{self.name} refuses these inputs: {message}", why="as PyTorch would"
+                )
+        return tuple(results[i] for i in self._returned)
 
 
 def _describe(spec: TensorSpec) -> str:

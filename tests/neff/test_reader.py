@@ -216,6 +216,10 @@ HOSTILE = {
     "output that is not there": {"in_place": [[3, 0]]},
     "output in another type's place": {"in_place": [[0, 0]]},
     "output in one number's place": {"in_place": [0]},
+    "check of no output": {"checks": [[3, "no"]]},
+    "check of numbers": {"checks": [[0, "no"]]},
+    "check without a message": {"checks": [[1, 2]]},
+    "check of an output twice": {"checks": [[1, "no"], [1, "no"]]},
     "two outputs in one place": {
         "types": [["float32", [4], [1], 16], *HOST["types"]],
         "inputs": [["a", 0], *[[n, t + 1] for n, t in HOST["inputs"]]],
