@@ -95,7 +95,7 @@ class _Front:
         self, graph: torch.fx.GraphModule, kind: str, rules: Sequence[OutputRule]
     ) -> Runner:
         counters.add("graphs")
-        work, call_plan = plan(graph, rules, check_indices=kind != BACKWARD)
+        work, call_plan = plan(graph, rules, check_operands=kind != BACKWARD)
         if not call_plan.outputs:
             return shim.make_rearranger(call_plan)
         checks = tuple((check.index, check.message) for check in call_plan.checks)

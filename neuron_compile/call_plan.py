@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from neuron_compile.effects import Check, take_effects, take_index_checks
+from neuron_compile.effects import Check, take_demands, take_effects
 from neuron_compile.errors import LoweringError
 from neuron_compile.neff.schema import row_major
 from neuron_compile.placement import require_cpu
@@ -118,13 +118,13 @@ class _Computed:
 
 
 def plan(
-    graph: torch.fx.GraphModule, rules: Sequence[OutputRule], *, check_indices: bool = True
+    graph: torch.fx.GraphModule, rules: Sequence[OutputRule], *, check_operands: bool = True
 ) -> tuple[torch.fx.GraphModule, CallPlan]:
     """Split a graph into what is compiled and what each call does around it.
 
-    `rules` has one entry per output of the graph. `check_indices`: whether indices may be out of
-    range; those of a backward graph were looked at by the forward one. Raises NeuronCompileError
-    for tensors on another device.
+    `rules` has one entry per output of the graph. `check_operands`: whether indices and
+    divisors are looked at; those of a backward graph were by the forward one. Raises
+    NeuronCompileError for tensors on another device.
     """
     work = torch.fx.GraphModule(graph, _copy(graph))
     require_cpu(work)
@@ -140,8 +140,8 @@ def plan(
             wanted[position] = _copied(work.graph, output, value, layout_on(value, value))
     computed = _Computed()
     checks = take_effects(work.graph, computed.index_of)
-    if check_indices:
-        checks += take_index_checks(work.graph, computed.index_of)
+    if check_operands:
+        checks += take_demands(work.graph, computed.index_of)
     owners |= {node: node for node in computed.nodes}
     placeholders = work.graph.find_nodes(op="placeholder")
     returned = tuple(

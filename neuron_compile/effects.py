@@ -1,4 +1,4 @@
-"""What a call must refuse: runtime assertions of the graph, and indices out of range.
+"""What a call must refuse: runtime assertions, indices out of range, division by zero.
 
 In: a static graph. Out: the graph without nodes that return nothing, and the checks that each call
 makes instead. Invariant: what eager would refuse is refused, before anything of the call is
@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.fx
 
-from neuron_compile.errors import ExecutionError, IndexRangeError
+from neuron_compile.demands import Condition, Demand, demanded
+from neuron_compile.errors import ExecutionError
 from neuron_compile.graph_notes import input_name
-from neuron_compile.index_bounds import Condition, index_conditions
+from neuron_compile.placement import user_line
 from neuron_compile.views import Layout, layout_on
 
 aten = torch.ops.aten
@@ -44,46 +45,53 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexCheck(Check):
-    """A check of indices, used in the user's line `where`; `argument` holds them, if one does."""
+class DemandCheck(Check):
+    """A check of integer operands, in the user's line `where`; `argument` holds them, if one
+    does.
+    """
 
     where: str
-    indices: str
+    operand: str
     argument: int | None
+    demand: type[Demand]
 
     def error(self, args: Sequence[Any]) -> RuntimeError:
         found = "has others"
         if self.argument is not None:
             low, high = torch.aminmax(args[self.argument])
             found = f"has values from {low.item()} to {high.item()}"
-        return IndexRangeError(
+        return self.demand.error(
             self.message,
             where=self.where,
-            why=f"{self.indices} {found}",
-            remedy="look at the data: labels, tokens and positions must fit the sizes of the model",
+            why=f"{self.operand} {found}",
+            remedy=self.demand.remedy,
         )
 
 
-def take_index_checks(
+def take_demands(
     graph: torch.fx.Graph, output_index: Callable[[torch.fx.Node, Layout], int]
 ) -> tuple[Check, ...]:
-    """Checks of the indices that may be out of range; see `index_bounds`."""
+    """Checks of the integers that operators may refuse; see `demands`."""
     return tuple(
-        _index_check(
-            condition, output_index(condition.node, layout_on(condition.node, condition.node))
-        )
-        for condition in index_conditions(graph)
+        _demand_check(found, output_index(found.node, layout_on(found.node, found.node)))
+        for found in demanded(graph)
     )
 
 
-def _index_check(condition: Condition, index: int) -> IndexCheck:
+def _demand_check(condition: Condition, index: int) -> DemandCheck:
     base = condition.looked_at
     placeholders = base.graph.find_nodes(op="placeholder")
     argument = list(placeholders).index(base) if base.op == "placeholder" else None
     fake = base.meta["val"]
-    kind = f"{str(fake.dtype).removeprefix('torch.')}{list(fake.shape)}"
     name = base.name if argument is None else input_name(base)
-    return IndexCheck(index, condition.message, condition.where, f"{name} ({kind})", argument)
+    return DemandCheck(
+        index,
+        condition.message,
+        where=user_line(condition.asked_by),
+        operand=f"{name} ({str(fake.dtype).removeprefix('torch.')}{list(fake.shape)})",
+        argument=argument,
+        demand=type(condition.demand),
+    )
 
 
 def take_effects(

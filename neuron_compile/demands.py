@@ -1,40 +1,79 @@
-"""Indices that eager would refuse: each call looks whether they lie within what they count.
+"""What operators demand of integer values: indices within what they count, divisors that are not 0.
 
 In: a static forward graph. Out: the conditions to compute, as nodes, with what to say where one is
-false. Compiled code reads at the nearest place instead, which would be a silent wrong answer (a
-label, a token of another vocabulary). Where an index's values are known to fit, there is nothing to
-compute; equal questions are asked once.
+false. Compiled code reads at the nearest place and divides to 0 instead, which would be a silent
+wrong answer where eager raises (a label, a token of another vocabulary). Where the values are known
+to fit, there is nothing to compute; equal questions are asked once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.fx
 
-from neuron_compile.placement import user_line
-from neuron_compile.value_ranges import ValueRanges
+from neuron_compile.errors import ExecutionError, IndexRangeError
+from neuron_compile.value_ranges import Range, ValueRanges, dtype_range
 from neuron_compile.views import base_of
 
 aten = torch.ops.aten
 
+_Comparison = tuple[Any, int]  # an operator on a tensor and a number, and the number
+
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """All elements of `index` must be in [low, end), or be `ignored`."""
+class Within:
+    """All elements of `operand`, which are indices, must be in [low, end), or be `ignored`."""
 
-    index: torch.fx.Node
+    operand: torch.fx.Node
     low: int
     end: int
     ignored: int | None = None
 
+    error: ClassVar = IndexRangeError
+    remedy: ClassVar = "look at the data: labels, tokens and positions must fit the model's sizes"
+
+    def comparisons(self, known: Range) -> list[_Comparison]:
+        """Those that the known values do not settle; all must hold."""
+        open_ends = (
+            (aten.ge.Scalar, self.low, known[0] < self.low),
+            (aten.lt.Scalar, self.end, known[1] >= self.end),
+        )
+        return [(compare, number) for compare, number, is_open in open_ends if is_open]
+
+    def message(self, operator: Any) -> str:
+        other = "" if self.ignored is None else f", or {self.ignored} to ignore one"
+        taken = f"{self.low} to {self.end - 1}{other}" if self.end else "none"
+        return f"index out of range: {operator} takes {taken}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotZero:
+    """No element of `operand`, a divisor, may be 0."""
+
+    operand: torch.fx.Node
+    ignored: None = None
+
+    error: ClassVar = ExecutionError
+    remedy: ClassVar = "divide by other values where it is 0 (torch.where, clamp), or as floats"
+
+    def comparisons(self, known: Range) -> list[_Comparison]:
+        """Those that the known values do not settle; all must hold."""
+        return [(aten.ne.Scalar, 0)] if known[0] <= 0 <= known[1] else []
+
+    def message(self, operator: Any) -> str:
+        return f"integer division by zero: {operator}"
+
+
+Demand = Within | NotZero
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`node` computes one boolean; `asked_by` uses the indices that it looks at."""
+    """`node` computes one boolean: whether the demand of the operator `asked_by` is met."""
 
     node: torch.fx.Node
     demand: Demand
@@ -42,23 +81,16 @@ class Condition:
 
     @property
     def message(self) -> str:
-        demand = self.demand
-        other = "" if demand.ignored is None else f", or {demand.ignored} to ignore one"
-        taken = f"{demand.low} to {demand.end - 1}{other}" if demand.end else "none"
-        return f"index out of range: {self.asked_by.target} takes {taken}"
-
-    @property
-    def where(self) -> str:
-        return user_line(self.asked_by)
+        return self.demand.message(self.asked_by.target)
 
     @property
     def looked_at(self) -> torch.fx.Node:
-        """The indices, or the tensor that they are a view of."""
-        return base_of(self.demand.index)
+        """The operand, or the tensor that it is a view of."""
+        return base_of(self.demand.operand)
 
 
-def index_conditions(graph: torch.fx.Graph) -> list[Condition]:
-    """Insert what computes the conditions of all indices that may be out of range."""
+def demanded(graph: torch.fx.Graph) -> list[Condition]:
+    """Insert what computes the conditions of all demands that may not be met."""
     asking = [node for node in graph.nodes if node.target in _DEMANDS]
     if not asking:
         return []
@@ -81,24 +113,24 @@ def _extent(node: Any, dim: int) -> int:
 
 def _embedding(node: torch.fx.Node) -> Iterator[Demand]:
     table, index = node.args[:2]
-    yield Demand(index, 0, _extent(table, 0))  # type: ignore[arg-type]
+    yield Within(index, 0, _extent(table, 0))  # type: ignore[arg-type]
 
 
 def _along_dimension(node: torch.fx.Node) -> Iterator[Demand]:
     operand, dim, index = node.args[:3]
-    yield Demand(index, 0, _extent(operand, dim))  # type: ignore[arg-type]
+    yield Within(index, 0, _extent(operand, dim))  # type: ignore[arg-type]
 
 
 def _from_either_end(node: torch.fx.Node) -> Iterator[Demand]:
     operand, dim, index = node.args[:3]
     extent = _extent(operand, dim)  # type: ignore[arg-type]
-    yield Demand(index, -extent, extent)  # type: ignore[arg-type]
+    yield Within(index, -extent, extent)  # type: ignore[arg-type]
 
 
 def _anywhere(node: torch.fx.Node) -> Iterator[Demand]:
     operand, index = node.args[:2]
     count = operand.meta["val"].numel()  # type: ignore[union-attr]
-    yield Demand(index, -count, count)  # type: ignore[arg-type]
+    yield Within(index, -count, count)  # type: ignore[arg-type]
 
 
 def _per_dimension(node: torch.fx.Node) -> Iterator[Demand]:
@@ -112,20 +144,30 @@ def _per_dimension(node: torch.fx.Node) -> Iterator[Demand]:
             dim += fake.ndim
         else:
             extent = _extent(operand, dim)
-            yield Demand(index, -extent, extent)  # type: ignore[arg-type]
+            yield Within(index, -extent, extent)  # type: ignore[arg-type]
             dim += 1
 
 
 def _labels(node: torch.fx.Node) -> Iterator[Demand]:
     scores, labels, _weight, _reduction, ignored = node.args
     shape = scores.meta["val"].shape  # type: ignore[union-attr]
-    yield Demand(labels, 0, int(shape[1 if len(shape) > 1 else 0]), ignored)  # type: ignore[arg-type]
+    yield Within(labels, 0, int(shape[1 if len(shape) > 1 else 0]), ignored)  # type: ignore[arg-type]
 
 
-_DEMANDS = {
+def _divisor(node: torch.fx.Node) -> Iterator[Demand]:
+    """Of a division whose result is an integer: others give infinities and NaN."""
+    result, divisor = node.meta["val"], node.args[1]
+    if isinstance(divisor, torch.fx.Node) and dtype_range(result.dtype) and result.numel():
+        yield NotZero(divisor)
+
+
+_DEMANDS: dict[Any, Callable[[torch.fx.Node], Iterator[Demand]]] = {
     aten._embedding_bag.default: _embedding,
     aten._embedding_bag_forward_only.default: _embedding,
+    aten.div.Tensor_mode: _divisor,
     aten.embedding.default: _embedding,
+    aten.floor_divide.default: _divisor,
+    aten.fmod.Tensor: _divisor,
     aten.gather.default: _along_dimension,
     aten.index.Tensor: _per_dimension,
     aten.index_add.default: _along_dimension,
@@ -138,6 +180,8 @@ _DEMANDS = {
     aten.nll_loss2d_forward.default: _labels,
     aten.nll_loss_forward.default: _labels,
     aten.put.default: _anywhere,
+    aten.remainder.Scalar_Tensor: _divisor,
+    aten.remainder.Tensor: _divisor,
     aten.scatter.reduce: _along_dimension,
     aten.scatter.src: _along_dimension,
     aten.scatter.value: _along_dimension,
@@ -153,22 +197,16 @@ _DEMANDS = {
 
 def _condition(before: torch.fx.Node, demand: Demand, ranges: ValueRanges) -> torch.fx.Node | None:
     """Whether all elements are as demanded; None if they are known to be."""
-    known = ranges.of(demand.index)
-    assert known is not None
-    if not demand.index.meta["val"].numel():
+    operand, known = demand.operand, ranges.of(demand.operand)
+    if known is None or not operand.meta["val"].numel():
         return None
-    index = demand.index
     with before.graph.inserting_before(before):
-        parts = []
-        if known[0] < demand.low:
-            parts.append(_call(before, aten.ge.Scalar, index, demand.low))
-        if known[1] >= demand.end:
-            parts.append(_call(before, aten.lt.Scalar, index, demand.end))
+        parts = [_call(before, op, operand, number) for op, number in demand.comparisons(known)]
         if not parts:
             return None
         holds = parts[0] if len(parts) == 1 else _call(before, aten.bitwise_and.Tensor, *parts)
         if demand.ignored is not None:
-            ignored = _call(before, aten.eq.Scalar, index, demand.ignored)
+            ignored = _call(before, aten.eq.Scalar, operand, demand.ignored)
             holds = _call(before, aten.bitwise_or.Tensor, holds, ignored)
         return _call(before, aten.all.default, holds)
 

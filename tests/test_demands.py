@@ -1,4 +1,4 @@
-"""Indices out of range are errors, as in eager: nothing is returned, nothing is written."""
+"""Indices out of range and division by zero are errors as in eager, and nothing is written."""
 
 from __future__ import annotations
 
@@ -73,13 +73,49 @@ def test_what_eager_refuses_is_refused(use: str) -> None:
         assert isinstance(raised.value, RuntimeError)
 
 
+DIVISIONS = {
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "of a number": lambda a, b: 7 % b,
+    "fmod": lambda a, b: torch.fmod(a, b),
+    "truncated": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floored": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_integer_division_by_zero_is_refused(name: str, dtype: torch.dtype) -> None:
+    function = DIVISIONS[name]
+    ours = compiled(function)
+    a, b = torch.tensor([7, 100], dtype=dtype), torch.tensor([3, 5], dtype=dtype)
+    torch.testing.assert_close(ours(a, b), function(a, b), rtol=0, atol=0)
+    zero = torch.tensor([3, 0], dtype=dtype)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        function(a, zero)
+    with pytest.raises(ExecutionError, match="integer division by zero") as raised:
+        ours(a, zero)
+    assert "b (" in str(raised.value)
+    assert "values from 0 to 3" in str(raised.value)
+
+
+def test_floats_may_be_divided_by_zero() -> None:
+    ours = compiled(lambda a, b: (a // b, a % b, a / b))
+    ours(torch.ones(2), torch.zeros(2))
+    ours(torch.ones(2, dtype=torch.int64), torch.zeros(2))
+    assert checks_of(lambda a, b: (a / b,), I, I) == 0  # of integers, but a true division
+    assert checks_of(lambda a, b: (a // (b.abs() + 1),), I.int(), I.int().clamp(0, 9)) == 1
+    assert checks_of(lambda a, b: (a // (b % 7 + 1),), I, I) == 0
+    assert checks_of(lambda a: (a[:0] // a[:1],), I) == 0
+
+
 def test_the_message_says_what_where_and_which_values() -> None:
     with pytest.raises(IndexError) as raised:
         compiled(lambda tokens, table: F.embedding(tokens, table))(torch.tensor([[3, 12]]), W)
     said = str(raised.value)
     assert "aten.embedding.default takes 0 to 9" in said
     assert "tokens (int64[1, 2]) has values from 3 to 12" in said
-    assert re.search(r"test_index_bounds\.py:\d+", said)
+    assert re.search(r"test_demands\.py:\d+", said)
 
 
 def test_ignored_labels_are_no_error() -> None:
@@ -190,7 +226,7 @@ def test_a_backward_graph_asks_nothing() -> None:
     from tests.graphs import aten_graph
 
     graph = aten_graph(lambda i, w: (w[i],), I, W)
-    assert plan(graph, [OutputRule()], check_indices=False)[1].checks == ()
+    assert plan(graph, [OutputRule()], check_operands=False)[1].checks == ()
 
 
 def test_new_lengths_are_checked_too() -> None:
