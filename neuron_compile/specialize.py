@@ -267,7 +267,7 @@ def _describe(value: Any) -> Argument:
 
 
 def _fake_argument(node: torch.fx.Node, argument: Argument) -> Any:
-    meta = node.meta["val"]
+    meta = node.meta.get("val")  # none of a number, where the graph was traced for numbers
     if not isinstance(meta, torch.Tensor):
         return argument.number
     # Offset 0: nothing may depend on where in its storage an input begins, for Dynamo does not

@@ -237,3 +237,40 @@ def _assert_lies_on_the_input(f, *, trained: bool) -> None:
 
 def _as_tuple(result):
     return result if isinstance(result, tuple) else (result,)
+
+
+def apart(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    a = torch.arange(float(n))
+    return a, torch.arange(float(n)), a
+
+
+def overlapping(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    base = torch.arange(float(n + 2))
+    return base[:n], base[2:], base
+
+
+def lagged(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    base = torch.arange(float(n + 1))
+    return base[1:], base[:n], base
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(apart, 5), (overlapping, 5), (overlapping, 6), (apart, 7)],
+        [(overlapping, 5), (apart, 5), (overlapping, 6), (lagged, 6)],
+        [(apart, 5), (apart, 6), (lagged, 7), (overlapping, 7)],
+    ],
+)
+def test_arguments_overlap_in_one_call_and_not_in_another(calls) -> None:
+    def f(a, b, n):
+        a.add_(n)
+        return b * a.shape[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="neuron", dynamic=True)
+    for number, (make, size) in enumerate(calls):
+        a, b, base = make(size)
+        x, y, ours = make(size)
+        torch.testing.assert_close(compiled(x, y, number + 2), f(a, b, number + 2), rtol=0, atol=0)
+        torch.testing.assert_close(ours, base, rtol=0, atol=0)
