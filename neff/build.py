@@ -7,7 +7,8 @@ threads while the next ones are generated.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch_mlir import ir
 from neuron_compile.neff.codegen.checks import checks_first
 from neuron_compile.neff.codegen.dispatch import generate
 from neuron_compile.neff.codegen.driver import called, entry_text, kernel_module
-from neuron_compile.neff.codegen.in_place import shareable
+from neuron_compile.neff.codegen.in_place import shareable, wanted_of_groups
 from neuron_compile.neff.codegen.kernel import Kernel as GeneratedKernel
 from neuron_compile.neff.codegen.macs import multiply_accumulates
 from neuron_compile.neff.codegen.memory_plan import MemoryPlan, plan_memory
@@ -54,24 +55,31 @@ def build(
     portable: bytes,
     uses_random: bool = False,
     checks: Sequence[tuple[int, str]] = (),
+    updates: Sequence[tuple[int, int]] = (),
     watch: Watch = _nobody,
 ) -> bytes:
     """Raises CodegenError where a group has no kernel.
 
     `portable` is stored as it is, for other targets. `checks` are outputs, each one boolean, that
-    end the run where they are false, with what to say then. `watch` is told the name and the MLIR
-    text of each kernel as soon as it is generated, and of the entry that calls them.
+    end the run where they are false, with what to say then. `updates` are pairs (output, input)
+    that the caller would like to be the same memory; the plan says which may be. `watch` is told
+    the name and the MLIR text of each kernel as soon as it is generated, and of the entry.
     """
     checked = [output for output, _ in checks]
     program = checks_first(read_program(module), checked)
+    wanted = wanted_of_groups(program, updates)
     # One more thread than cores: now and then each waits for the interpreter lock.
     with ObjectCompiler(len(os.sched_getaffinity(0)) + 1) as compiler:
-        kernels, plan = _generate(program, checked, target, compiler, watch)
+        kernels, plan = _generate(program, checked, wanted, target, compiler, watch)
         image = link(compiler.objects(), [ENTRY])
     neff = Neff(
         name=name,
         target=target,
-        plan=_host_plan(program, kernels, plan, uses_random, checks),
+        plan=replace(
+            _host_plan(program, kernels, plan, uses_random),
+            in_place=shareable(program, updates, kernels, checked),
+            checks=tuple(checks),
+        ),
         image=image,
         constant_data=tuple(
             _bytes(c, program.tensors[program.inputs + i]) for i, c in enumerate(program.constants)
@@ -86,6 +94,7 @@ def build(
 def _generate(
     program: Program,
     checks: Sequence[int],
+    wanted: Mapping[str, Iterable[tuple[int, int]]],
     target: Target,
     compiler: ObjectCompiler,
     watch: Watch,
@@ -97,7 +106,7 @@ def _generate(
     kernels: dict[str, list[GeneratedKernel]] = {}
     waiting: list[GeneratedKernel] = []
     for name, group in program.groups.items():
-        kernels[name] = generate(group, target)
+        kernels[name] = generate(group, target, wanted.get(name, ()))
         waiting += kernels[name]
         for kernel in kernels[name]:
             watch(kernel.name, kernel.text)
@@ -118,7 +127,6 @@ def _host_plan(
     kernels: Mapping[str, list[GeneratedKernel]],
     plan: MemoryPlan,
     uses_random: bool,
-    checks: Sequence[tuple[int, str]],
 ) -> HostPlan:
     calls = [c.group for c in program.calls]
     described = tuple(
@@ -138,8 +146,6 @@ def _host_plan(
         scratch_bytes=plan.size,
         uses_random=uses_random,
         kernels=described,
-        in_place=shareable(program, [output for output, _ in checks]),
-        checks=tuple(checks),
     )
 
 

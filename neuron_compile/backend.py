@@ -98,9 +98,15 @@ class _Front:
         work, call_plan = plan(graph, rules, check_operands=kind != BACKWARD)
         if not call_plan.outputs:
             return shim.make_rearranger(call_plan)
-        checks = tuple((check.index, check.message) for check in call_plan.checks)
-        facts = _facts_for_key(call_plan)
-        job = compiler.Job(work, kind, self.options, self.environment, facts, checks)
+        job = compiler.Job(
+            work,
+            kind,
+            self.options,
+            self.environment,
+            _facts_for_key(call_plan),
+            checks=tuple((check.index, check.message) for check in call_plan.checks),
+            updates=call_plan.updates,
+        )
         with _disable_current_modes():  # AOTAutograd's tracing mode would fake our real constants
             if self.environment.compile_only:
                 compiler.compile_only(job)

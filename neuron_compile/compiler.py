@@ -48,7 +48,8 @@ _KEPT = 128
 @dataclass(frozen=True, slots=True)
 class Job:
     """One graph to compile. `kind` is forward, backward or inference; `aot` more facts for the
-    key; `checks` outputs that must be true, with what to say where they are not.
+    key; `checks` outputs that must be true, with what to say where they are not; `updates` pairs
+    (output, input) that calls may give the same memory.
     """
 
     graph: torch.fx.GraphModule
@@ -57,6 +58,7 @@ class Job:
     environment: Environment
     aot: Mapping[str, object]
     checks: tuple[tuple[int, str], ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
 
     @property
     def target(self) -> Target:
@@ -165,6 +167,7 @@ def _build(job: Job, provenance: Mapping[str, str], files: Artifacts) -> bytes:
             portable=portable.getvalue(),
             uses_random=lowered.uses_random,
             checks=job.checks,
+            updates=job.updates,
             watch=lambda name, text: files.write("kernels", f".{name}.mlir", lambda: text),
         )
     files.write("neff", ".neff", lambda: data)
@@ -185,7 +188,7 @@ def _key(job: Job) -> Key | None:
             job.graph,
             options_in_key=dict(options.key_items(job.options)),
             target=job.target.name,
-            aot={"kind": job.kind, "checks": job.checks, **job.aot},
+            aot={"kind": job.kind, "checks": job.checks, "updates": job.updates, **job.aot},
         )
     except Unhashable as reason:
         counters.add("bypasses")

@@ -263,3 +263,114 @@ def test_a_failing_assertion_leaves_the_cache_as_it_was() -> None:
     assert torch.equal(c, cache())
     compiled(c, row(9.0), torch.tensor([7]))
     assert torch.equal(c[:, :, 7:8], row(9.0))
+
+
+def added_and_scaled(x, y):
+    x.add_(y).mul_(2)
+    return y - 1
+
+
+def part_replaced(x, y):
+    x[:, 3:7] = y[:, 3:7] * 2
+    return y - 1
+
+
+def both_changed(x, y):
+    old = x.clone()
+    x.add_(y)
+    y.sub_(old)
+    return old.sum()
+
+
+def exchanged(x, y):
+    old = x.clone()
+    x.copy_(y)
+    y.copy_(old)
+
+
+# Of two values that are each computed of both old ones, the last can take its argument's place.
+@pytest.mark.parametrize(
+    ("f", "count"), [(added_and_scaled, 1), (part_replaced, 1), (both_changed, 1), (exchanged, 0)]
+)
+def test_changes_element_by_element_are_written_in_place(f, count: int, written_in_place) -> None:
+    assert_same_effect(f, lambda: [torch.randn(30, 40), torch.randn(30, 40)], calls=3)
+    assert [len(pairs) for pairs in written_in_place] == [count]
+
+
+def transposed(x, y):
+    x.add_(x.t().clone())
+    return y
+
+
+def row_sums(x, y):
+    x.sub_(x.sum(1, keepdim=True))
+    return y
+
+
+def shifted(x, y):
+    x[1:] += x[:-1].clone()
+    return y
+
+
+def read_by_a_product(x, y):
+    z = x @ y
+    x.mul_(2)
+    return z
+
+
+@pytest.mark.parametrize("f", [transposed, row_sums, shifted])
+def test_changes_that_read_elsewhere_are_written_back(f, written_in_place) -> None:
+    assert_same_effect(f, lambda: [torch.randn(40, 40), torch.randn(40, 40)], calls=3)
+    assert [len(pairs) for pairs in written_in_place] == [0]
+
+
+def test_a_change_behind_a_product_that_reads_the_old_value() -> None:
+    assert_same_effect(
+        read_by_a_product,
+        lambda: [torch.randn(40, 40), torch.randn(40, 40)],
+        calls=2,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_large_arguments_that_begin_anywhere(offset: int) -> None:
+    """From 8 MiB on results are stored in whole cache lines, unless they are an argument's."""
+
+    def make():
+        return [torch.arange(float((1 << 21) + 3))[offset : (1 << 21) + offset], torch.ones(1)]
+
+    assert_same_effect(added_and_scaled, make, calls=2)
+
+
+OPTIMIZERS = {
+    "AdamW": lambda w: torch.optim.AdamW(w, lr=0.1, foreach=True),
+    "Adam with maxima": lambda w: torch.optim.Adam(w, lr=0.1, amsgrad=True, foreach=True),
+    "SGD": lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+    "RMSprop": lambda w: torch.optim.RMSprop(w, lr=0.1, momentum=0.5, foreach=True),
+    "one by one": lambda w: torch.optim.Adam(w, lr=0.1, foreach=False),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_step_of_an_optimizer(name: str, written_in_place) -> None:
+    """Weights and moments are changed where they are, as eager's optimizers do."""
+
+    def weights():
+        torch.manual_seed(0)
+        return [torch.nn.Parameter(torch.randn(n, 40)) for n in (30, 30, 7)]
+
+    ours, theirs = weights(), weights()
+    own, other = OPTIMIZERS[name](ours), OPTIMIZERS[name](theirs)
+    torch._dynamo.reset()
+    step = torch.compile(own.step, backend="neuron")
+    for round_ in range(4):
+        for a, b in zip(ours, theirs, strict=True):
+            torch.manual_seed(round_)
+            a.grad, b.grad = a.detach() + 1, b.detach() + 1
+        step()
+        other.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
+    assert max(len(pairs) for pairs in written_in_place) >= 2 * len(ours)

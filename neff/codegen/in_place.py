@@ -1,53 +1,84 @@
 """Outputs that may be written over the inputs they are new values of.
 
-In: a program. Out: pairs (output, input) that a caller may give the same memory. A scatter changes
-few elements of a large tensor (a cache of keys and values); where it is handed its operand's own
-memory, the copy before it is left out (`Kernel.copies`).
+In: a program, the pairs that its caller would like, and the kernels. Out: the pairs (output, input)
+that a caller may give the same memory. There are two kinds. A scatter changes few elements of a
+large tensor (a cache of keys and values); where it is handed its operand's own memory, the copy
+before it is left out (`Kernel.copies`). A loop that reads the input only where it stores the output
+is compiled so that both may be the same memory (`Kernel.overwrites`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from neuron_compile.neff.codegen.module import Program
+from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.module import Call, Program
 from neuron_compile.neff.codegen.program import Group
 
+Pair = tuple[int, int]  # (output, input) of the program
 
-def shareable(program: Program, checks: Sequence[int] = ()) -> tuple[tuple[int, int], ...]:
-    """Pairs of which nothing reads the input after, or while, the output is written.
+
+def wanted_of_groups(program: Program, wanted: Iterable[Pair]) -> dict[str, set[tuple[int, int]]]:
+    """Per group, the pointers (parameter, result) that the pairs in `wanted` would make equal."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for _, call, pointers in _candidates(program, wanted):
+        found.setdefault(call.group, set()).add(pointers)
+    return found
+
+
+def shareable(
+    program: Program,
+    wanted: Iterable[Pair],
+    kernels: Mapping[str, Sequence[Kernel]],
+    checks: Sequence[int] = (),
+) -> tuple[Pair, ...]:
+    """The wanted pairs of which nothing reads the input after, or while, the output is written.
 
     Nothing is written in place before the last of the outputs `checks` is known.
     """
-    wanted = {program.outputs[i] for i in checks}
-    checked = [t for t, c in enumerate(program.calls) if not wanted.isdisjoint(c.results)]
+    needed = {program.outputs[i] for i in checks}
+    unchecked = [t for t, c in enumerate(program.calls) if not needed.isdisjoint(c.results)]
+    first = unchecked[-1] + 1 if unchecked else 0
+    after = {id(call) for call in program.calls[first:]}
+    return tuple(
+        pair
+        for pair, call, (parameter, result) in _candidates(program, wanted)
+        if id(call) in after
+        and (
+            any((parameter, result) in kernel.overwrites for kernel in kernels[call.group])
+            or _scattered(program.groups[call.group], result) == parameter
+        )
+    )
+
+
+def _candidates(
+    program: Program, wanted: Iterable[Pair]
+) -> Iterator[tuple[Pair, Call, tuple[int, int]]]:
+    """The wanted pairs whose input nothing reads later, with the call and its two pointers."""
     made = {v: (time, call) for time, call in enumerate(program.calls) for v in call.results}
-    pairs: list[tuple[int, int]] = []
-    for number, value in enumerate(program.outputs):
+    last_read = {v: time for time, call in enumerate(program.calls) for v in call.operands}
+    for output, source in wanted:
+        value = program.outputs[output]
         time, call = made[value]
-        position = scattered_parameter(program.groups[call.group], call.results.index(value))
-        if position is None or (checked and time <= checked[-1]):
-            continue
-        source = call.operands[position]
-        later = (c.operands for c in program.calls[time + 1 :])
         if (
-            source < program.inputs
-            and call.operands.count(source) == 1
-            and not any(source in operands for operands in later)
+            call.operands.count(source) == 1
+            and last_read[source] == time
             and program.tensors[source] == program.tensors[value]
         ):
-            pairs.append((number, source))
-    return tuple(pairs)
+            result = len(call.operands) + call.results.index(value)
+            yield (output, source), call, (call.operands.index(source), result)
 
 
-def scattered_parameter(group: Group, result: int) -> int | None:
+def _scattered(group: Group, result: int) -> int | None:
     """The parameter that a result repeats but for some elements, if nothing else reads it."""
-    node = group.results[result]
+    number = result - len(group.parameters)
+    node = group.results[number]
     if node.op != "stablehlo.scatter" or len(node.operands) != 3:
         return None
     operand = node.operands[0]
     users = sum(n.operands.count(operand) for n in group.nodes())
     if operand.op != "parameter" or users != 1 or operand in group.results:
         return None
-    if group.outputs[result] != operand.tensor:
+    if group.outputs[number] != operand.tensor:
         return None
     return group.parameters.index(operand)

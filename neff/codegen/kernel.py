@@ -15,7 +15,8 @@ class Kernel:
     each call prepares.
 
     `copies`: the pointers (from, to) of a kernel that only copies one buffer to another; it is left
-    out of a run in which both are the same memory.
+    out of a run in which both are the same memory. `overwrites`: pairs (from, to) of pointers that
+    may be the same memory, because each element of the one is read before the other's is stored.
     """
 
     name: str
@@ -26,3 +27,4 @@ class Kernel:
     externals: tuple[str, ...] = ()
     grain: int = 1
     copies: tuple[int, int] | None = None
+    overwrites: tuple[tuple[int, int], ...] = ()

@@ -9,7 +9,7 @@ by what the memory accesses cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -20,6 +20,7 @@ from neuron_compile.neff.codegen.emitter import Emitter
 from neuron_compile.neff.codegen.evaluate import Evaluator, Lane
 from neuron_compile.neff.codegen.index import ZERO, Index, Var, linear, of, unravel
 from neuron_compile.neff.codegen.kernel import Kernel
+from neuron_compile.neff.codegen.overwrite import Pair, Stored, overwritable
 from neuron_compile.neff.codegen.program import Group, Node, Tensor, postorder
 from neuron_compile.neff.codegen.reduction_specs import spec_of
 from neuron_compile.neff.codegen.rows import plan_rows
@@ -56,28 +57,40 @@ class Nest:
     indices: tuple[Indices, ...]
 
 
-def loop_kernels(group: Group, name: str, target: Target) -> list[Kernel]:
-    """One kernel per iteration space among the results; usually one."""
+def loop_kernels(
+    group: Group, name: str, target: Target, wanted: Iterable[Pair] = ()
+) -> list[Kernel]:
+    """One kernel per iteration space among the results; usually one.
+
+    `wanted` are pairs of pointers that callers would like to be the same memory.
+    """
     first = len(group.parameters)
     outputs = zip(group.results, group.outputs, strict=True)
     roots = [Root(n, o, first + i) for i, (n, o) in enumerate(outputs)]
-    return kernels_of(roots, {p: i for i, p in enumerate(group.parameters)}, name, target)
+    return kernels_of(roots, {p: i for i, p in enumerate(group.parameters)}, name, target, wanted)
 
 
 def kernels_of(
-    roots: Sequence[Root], leaves: Mapping[Node, int], name: str, target: Target
+    roots: Sequence[Root],
+    leaves: Mapping[Node, int],
+    name: str,
+    target: Target,
+    wanted: Iterable[Pair] = (),
 ) -> list[Kernel]:
     """Kernels that store all `roots`.
 
-    `leaves` are the nodes that lie in memory, with their pointers.
+    `leaves` are the nodes that lie in memory, with their pointers; `wanted` as in `loop_kernels`.
     """
     left = [r for r in roots if r.output.size]
-    kernels: list[Kernel] = []
+    nests: list[_NestEmitter] = []
     while left:
         nest, left = _take_nest(left, leaves)
-        own = f"{name}_{len(kernels)}" if kernels else name
-        kernels.append(_NestEmitter(nest, leaves, own, target).kernel())
-    return kernels
+        own = f"{name}_{len(nests)}" if nests else name
+        nests.append(_NestEmitter(nest, leaves, own, target))
+    for nest_emitter in nests:
+        others = (n.read_leaves() for n in nests if n is not nest_emitter)
+        nest_emitter.allow_overwriting(wanted, frozenset().union(*others))
+    return [n.kernel() for n in nests]
 
 
 def _take_nest(roots: list[Root], leaves: Mapping[Node, int]) -> tuple[Nest, list[Root]]:
@@ -172,8 +185,22 @@ class _NestEmitter:
         self.native = target.vector_bytes // (8 if self.wide else 4)
         self.lane_variable = self._choose_lane()
         self.order = self._order()
+        self.overwrites: tuple[Pair, ...] = ()
         self.next_rows = self._next_rows(shallow)
         self._stored: dict[tuple[int, Index], Val] = {}
+
+    def read_leaves(self) -> frozenset[Node]:
+        return frozenset(node for node, _ in self.deep.uses)
+
+    def allow_overwriting(self, wanted: Iterable[Pair], elsewhere: frozenset[Node]) -> None:
+        """Decide which of the wanted pairs may be the same memory."""
+        points = prod(v.extent for v in self.nest.space.variables)
+        stored = [
+            Stored(r.number, r.output, at)
+            for r, at in zip(self.nest.roots, self.nest.indices, strict=True)
+            if prod(r.node.shape) == points
+        ]
+        self.overwrites = overwritable(wanted, stored, self.deep.uses, self.leaves, elsewhere)
 
     # -- choices ---------------------------------------------------------------------------------
 
@@ -253,9 +280,18 @@ class _NestEmitter:
         self.width = self._width(lane_rows)
         tasks = self._tasks()
         text = e.function(self.name, self.target.llvm_attributes())
-        return Kernel(self.name, text, tasks, self._work(), (), tuple(sorted(e.externals)))
+        return Kernel(
+            self.name,
+            text,
+            tasks,
+            self._work(),
+            externals=tuple(sorted(e.externals)),
+            overwrites=self.overwrites,
+        )
 
     def _is_streamed(self, root: Root) -> bool:
+        if any(target == root.number for _, target in self.overwrites):
+            return False  # its lines have been read, and a parameter may begin anywhere
         nbytes = root.output.size * bytes_of(root.output.stored)
         return nbytes >= STREAMED_BYTES and self.target.isa.startswith("x86")
 
@@ -420,17 +456,28 @@ class _NestEmitter:
 
     def _point(self, values: dict[Var, Index]) -> None:
         """Evaluate and store every root here; row results do not vary with the lanes."""
-        for root, indices in zip(self.nest.roots, self.nest.indices, strict=True):
-            at = tuple(i.substitute(values) for i in indices)
-            value = narrow(self.e, self.v.value(root.node, at), root.output)
-            offset = linear(at, root.output.strides)
-            if self.v.varies(offset):
-                base, streamed = self.results[root.number], root in self.streamed
-                self.v.store(value, base, offset, value.elem, streamed=streamed)
-            else:
-                depth = self.v.depth_of(at)
-                with self.e.outside(max(depth, value.depth)):
-                    self._store_row(root, value, offset)
+        places = [tuple(i.substitute(values) for i in indices) for indices in self.nest.indices]
+        pairs = list(zip(self.nest.roots, places, strict=True))
+        if self.overwrites:  # everything is read before anything is written
+            computed = [self._value(root, at) for root, at in pairs]
+            for (root, at), value in zip(pairs, computed, strict=True):
+                self._store(root, at, value)
+            return
+        for root, at in pairs:
+            self._store(root, at, self._value(root, at))
+
+    def _value(self, root: Root, at: Indices) -> Val:
+        return narrow(self.e, self.v.value(root.node, at), root.output)
+
+    def _store(self, root: Root, at: Indices, value: Val) -> None:
+        offset = linear(at, root.output.strides)
+        if self.v.varies(offset):
+            base, streamed = self.results[root.number], root in self.streamed
+            self.v.store(value, base, offset, value.elem, streamed=streamed)
+        else:
+            depth = self.v.depth_of(at)
+            with self.e.outside(max(depth, value.depth)):
+                self._store_row(root, value, offset)
 
     def _store_row(self, root: Root, value: Val, offset: Index) -> None:
         key = (root.number, offset)

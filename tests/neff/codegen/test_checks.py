@@ -8,13 +8,12 @@ from torch_mlir import ir
 
 from neuron_compile.neff.build import build
 from neuron_compile.neff.codegen.checks import checks_first
-from neuron_compile.neff.codegen.in_place import shareable
 from neuron_compile.neff.codegen.module import read_program
 from neuron_compile.neff.reader import read
 from neuron_compile.neff.target import detect
 from neuron_compile.runtime.executable import Executable
 from tests import oracle
-from tests.neff.codegen.test_in_place import CALL, UPDATES, WIDTH, X, main, scatter
+from tests.neff.codegen.test_in_place import CALL, UPDATES, WIDTH, X, main, scatter, shared
 
 FITS = f"""func.func private @fits(%i: tensor<{UPDATES}xi64>) -> tensor<i1>
     attributes {{neuron.kind = "loop"}} {{
@@ -49,17 +48,17 @@ LATE = (
 def test_checks_come_first_and_what_follows_may_be_written_in_place() -> None:
     program = read_program(oracle.parse(CHECKED))
     assert [c.group for c in program.calls] == ["s", "fits"]
-    assert shareable(program, [1]) == ()
+    assert shared(program, [1]) == ()
     program = checks_first(program, [1])
     assert [c.group for c in program.calls] == ["fits", "s"]
-    assert shareable(program, [1]) == ((0, 0),)
+    assert shared(program, [1]) == ((0, 0),)
 
 
 def test_what_a_check_looks_at_is_not_written_in_place() -> None:
     program = checks_first(read_program(oracle.parse(LATE)), [1])
     assert [c.group for c in program.calls] == ["s", "small"]
-    assert shareable(program) == ((0, 0),)
-    assert shareable(program, [1]) == ()
+    assert shared(program) == ((0, 0),)
+    assert shared(program, [1]) == ()
 
 
 @pytest.mark.parametrize("holds", [True, False])
@@ -73,9 +72,11 @@ def test_a_run_ends_where_a_check_is_false(holds: bool) -> None:
             provenance={},
             portable=b"none",
             checks=[(1, "too large")],
+            updates=[(0, 0)],
         )
     executable = Executable(read(data))
     assert executable.neff.plan.checks == ((1, "too large"),)
+    assert executable.neff.plan.in_place == ((0, 0),)
     x = np.zeros((9000, WIDTH), np.float32)
     i = np.array([3, 8999, 4, 0, 17, 8 if holds else 9000, 5])
     u = np.ones((UPDATES, WIDTH), np.float32)
