@@ -54,30 +54,30 @@ def build(
     provenance: Mapping[str, str],
     portable: bytes,
     uses_random: bool = False,
-    checks: Sequence[tuple[int, str]] = (),
+    checks: Sequence[str] = (),
     updates: Sequence[tuple[int, int]] = (),
     watch: Watch = _nobody,
 ) -> bytes:
     """Raises CodegenError where a group has no kernel.
 
-    `portable` is stored as it is, for other targets. `checks` are outputs, each one boolean, that
-    end the run where they are false, with what to say then. `updates` are pairs (output, input)
-    that the caller would like to be the same memory; the plan says which may be. `watch` is told
-    the name and the MLIR text of each kernel as soon as it is generated, and of the entry.
+    `portable` is stored as it is, for other targets. The last results of the module, each one
+    boolean, end the run where they are false; `checks` is what to say then. `updates` are pairs
+    (output, input) that the caller would like to be the same memory; the plan says which may be.
+    `watch` is told the name and the MLIR text of each kernel as soon as it is generated, and of the
+    entry.
     """
-    checked = [output for output, _ in checks]
-    program = checks_first(read_program(module), checked)
+    program = checks_first(read_program(module), len(checks))
     wanted = wanted_of_groups(program, updates)
     # One more thread than cores: now and then each waits for the interpreter lock.
     with ObjectCompiler(len(os.sched_getaffinity(0)) + 1) as compiler:
-        kernels, plan = _generate(program, checked, wanted, target, compiler, watch)
+        kernels, plan = _generate(program, wanted, target, compiler, watch)
         image = link(compiler.objects(), [ENTRY])
     neff = Neff(
         name=name,
         target=target,
         plan=replace(
             _host_plan(program, kernels, plan, uses_random),
-            in_place=shareable(program, updates, kernels, checked),
+            in_place=shareable(program, updates, kernels),
             checks=tuple(checks),
         ),
         image=image,
@@ -93,7 +93,6 @@ def build(
 
 def _generate(
     program: Program,
-    checks: Sequence[int],
     wanted: Mapping[str, Iterable[tuple[int, int]]],
     target: Target,
     compiler: ObjectCompiler,
@@ -115,7 +114,7 @@ def _generate(
             waiting = []
     scratch = [[s for k in kernels[c.group] for s in k.scratch] for c in program.calls]
     plan = plan_memory(program, scratch)
-    entry = entry_text(program, kernels, plan, target, checks)
+    entry = entry_text(program, kernels, plan, target)
     watch(ENTRY, entry)
     declared = [k for group in kernels.values() for k in group if k not in waiting]
     compiler.add(kernel_module(waiting, target, entry, declared), [ENTRY])

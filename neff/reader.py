@@ -219,7 +219,7 @@ def _plan(host: dict[str, Any]) -> HostPlan:
         uses_random=host["uses_random"],
         kernels=_tuple(host["kernels"], "kernels", _kernel),
         in_place=_tuple(host["in_place"], "in_place", _pair),
-        checks=_tuple(host["checks"], "checks", _pair),
+        checks=_tuple(host["checks"], "checks"),
     )
 
 

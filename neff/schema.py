@@ -13,7 +13,7 @@ from types import MappingProxyType
 from neuron_compile.neff.target import Target
 
 # Our own version of what the documented container leaves open: host.json and the image.
-FORMAT = 2
+FORMAT = 3
 # Text in the header that tells our files from all others.
 BUILD_VERSION = f"neuron-compile format {FORMAT}"
 ENTRY = "run"
@@ -67,7 +67,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """How to call `run(void** buffers)`: buffers are inputs, outputs, constants, arena, in order.
+    """How to call `int64 run(void** buffers)`: inputs, outputs, constants and the arena, in order.
 
     The arena is `scratch_bytes` of uninitialised memory, 64-byte aligned and private to one call.
     With `uses_random` the last input is the random state (`uint64[2]`), new for each call.
@@ -75,8 +75,8 @@ class HostPlan:
     `in_place` lists pairs (output, input) that a caller may give the same memory: the output is
     the input's new value, and the rest of the program never reads the input after it is written.
 
-    `checks` lists pairs (output, message): one boolean. Where it is false the run has ended before
-    anything was written in place; other outputs have no meaning, and the caller raises.
+    `run` returns 0, or the number, from 1, of the check that is not met: what `checks` says of it
+    is for the caller to raise. Nothing was written in place then; outputs have no meaning.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -86,7 +86,7 @@ class HostPlan:
     uses_random: bool
     kernels: tuple[Kernel, ...]
     in_place: tuple[tuple[int, int], ...] = ()
-    checks: tuple[tuple[int, str], ...] = ()
+    checks: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

@@ -33,7 +33,9 @@ def disagreement(host: HostPlan, inputs: Sequence[Buffer], outputs: Sequence[Buf
 def require_agreement(neff: Neff, graph: torch.fx.GraphModule) -> None:
     """Raise NeffFormatError if the NEFF cannot have been made of this graph."""
     inputs = [_buffer(node) for node in graph.graph.find_nodes(op="placeholder")]
-    outputs = [_buffer(node) for node in graph.graph.output_node().args[0]]  # type: ignore[union-attr]
+    computed = list(graph.graph.output_node().args[0])  # type: ignore[arg-type]
+    # Behind the outputs the graph computes the checks, which no call has buffers for.
+    outputs = [_buffer(node) for node in computed[: len(computed) - len(neff.plan.checks)]]
     found = disagreement(neff.plan, inputs, outputs)
     if found:
         raise NeffFormatError(f"the NEFF is not one of this graph: {found}")

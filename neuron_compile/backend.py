@@ -96,7 +96,7 @@ class _Front:
     ) -> Runner:
         counters.add("graphs")
         work, call_plan = plan(graph, rules, check_operands=kind != BACKWARD)
-        if not call_plan.outputs:
+        if not (call_plan.outputs or call_plan.checks):
             return shim.make_rearranger(call_plan)
         job = compiler.Job(
             work,
@@ -104,7 +104,7 @@ class _Front:
             self.options,
             self.environment,
             _facts_for_key(call_plan),
-            checks=tuple((check.index, check.message) for check in call_plan.checks),
+            checks=tuple(check.message for check in call_plan.checks),
             updates=call_plan.updates,
         )
         with _disable_current_modes():  # AOTAutograd's tracing mode would fake our real constants

@@ -91,7 +91,8 @@ class CallPlan:
 
     `resolve` lists inputs whose conjugation or negation is still pending and must be carried out
     first. `updates` lists pairs (output, input) of the executable: the output is the input's new
-    value and nothing else, so that it may be written there at once if the executable allows it.
+    value and nothing else, so that it may be written there at once if the executable allows it. For
+    each of `checks` the graph to compile computes one boolean more, behind its outputs.
     """
 
     arguments: tuple[int, ...]
@@ -139,16 +140,15 @@ def plan(
         if owners.get(base_of(value), value) is not value:
             wanted[position] = _copied(work.graph, output, value, layout_on(value, value))
     computed = _Computed()
-    checks = take_effects(work.graph, computed.index_of)
+    checks = take_effects(work.graph)
     if check_operands:
-        checks += take_demands(work.graph, computed.index_of)
-    owners |= {node: node for node in computed.nodes}
+        checks += take_demands(work.graph)
     placeholders = work.graph.find_nodes(op="placeholder")
     returned = tuple(
         _returned(value, rule, placeholders, computed, owners)
         for value, rule in zip(wanted, rules, strict=True)
     )
-    output.args = (tuple(computed.nodes),)
+    output.args = ((*computed.nodes, *(node for node, _ in checks)),)
     _drop_unused(work.graph)
     inputs = [(i, node) for i, node in enumerate(placeholders) if node.users]
     for node in placeholders:
@@ -163,7 +163,7 @@ def plan(
             for node, layout in zip(computed.nodes, computed.layouts, strict=True)
         ),
         returned=returned,
-        checks=checks,
+        checks=tuple(check for _, check in checks),
         resolve=tuple(k for k, (_, node) in enumerate(inputs) if _is_pending(node.meta["val"])),
     )
     return work, replace(whole, updates=_updates(whole, rules))

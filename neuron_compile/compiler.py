@@ -48,8 +48,8 @@ _KEPT = 128
 @dataclass(frozen=True, slots=True)
 class Job:
     """One graph to compile. `kind` is forward, backward or inference; `aot` more facts for the
-    key; `checks` outputs that must be true, with what to say where they are not; `updates` pairs
-    (output, input) that calls may give the same memory.
+    key; `checks` what to say of the graph's last outputs, booleans, where they are false; `updates`
+    pairs (output, input) that calls may give the same memory.
     """
 
     graph: torch.fx.GraphModule
@@ -57,7 +57,7 @@ class Job:
     options: Options
     environment: Environment
     aot: Mapping[str, object]
-    checks: tuple[tuple[int, str], ...] = ()
+    checks: tuple[str, ...] = ()
     updates: tuple[tuple[int, int], ...] = ()
 
     @property

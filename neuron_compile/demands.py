@@ -106,36 +106,69 @@ def demanded(graph: torch.fx.Graph) -> list[Condition]:
 # -- what operators demand -------------------------------------------------------------------------
 
 
-def _extent(node: Any, dim: int) -> int:
+def _extent(node: Any, dim: Any) -> int:
     shape = node.meta["val"].shape
     return int(shape[dim]) if shape else 1
 
 
+def _count(node: Any) -> int:
+    return int(node.meta["val"].numel())
+
+
+def _elements(node: Any) -> torch.fx.Node:
+    """The smallest tensor with the same elements: what a node repeats or puts in other order."""
+    while node.target in _SAME_ELEMENTS and _count(node):
+        node = node.args[0]
+    return node  # type: ignore[no-any-return]
+
+
+# Views that show every element of what they are of, once or several times, and copies.
+_SAME_ELEMENTS = frozenset(
+    {
+        aten._unsafe_view.default,
+        aten.alias.default,
+        aten.clone.default,
+        aten.detach.default,
+        aten.expand.default,
+        aten.permute.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.t.default,
+        aten.transpose.int,
+        aten.unsqueeze.default,
+        aten.view.default,
+    }
+)
+
+
 def _embedding(node: torch.fx.Node) -> Iterator[Demand]:
     table, index = node.args[:2]
-    yield Within(index, 0, _extent(table, 0))  # type: ignore[arg-type]
+    yield Within(_elements(index), 0, _extent(table, 0))
 
 
 def _along_dimension(node: torch.fx.Node) -> Iterator[Demand]:
     operand, dim, index = node.args[:3]
-    yield Within(index, 0, _extent(operand, dim))  # type: ignore[arg-type]
+    yield Within(_elements(index), 0, _extent(operand, dim))
 
 
 def _from_either_end(node: torch.fx.Node) -> Iterator[Demand]:
     operand, dim, index = node.args[:3]
-    extent = _extent(operand, dim)  # type: ignore[arg-type]
-    yield Within(index, -extent, extent)  # type: ignore[arg-type]
+    extent = _extent(operand, dim)
+    yield Within(_elements(index), -extent, extent)
 
 
 def _anywhere(node: torch.fx.Node) -> Iterator[Demand]:
     operand, index = node.args[:2]
     count = operand.meta["val"].numel()  # type: ignore[union-attr]
-    yield Within(index, -count, count)  # type: ignore[arg-type]
+    yield Within(_elements(index), -count, count)
 
 
 def _per_dimension(node: torch.fx.Node) -> Iterator[Demand]:
     operand, indices = node.args[:2]
     dim = 0
+    if any(_count(index) == 0 for index in indices if index is not None):  # type: ignore[union-attr]
+        return  # together they select nothing
     for index in indices:  # type: ignore[union-attr]
         fake = index.meta["val"] if isinstance(index, torch.fx.Node) else None
         if fake is None:
@@ -144,21 +177,22 @@ def _per_dimension(node: torch.fx.Node) -> Iterator[Demand]:
             dim += fake.ndim
         else:
             extent = _extent(operand, dim)
-            yield Within(index, -extent, extent)  # type: ignore[arg-type]
+            yield Within(_elements(index), -extent, extent)
             dim += 1
 
 
 def _labels(node: torch.fx.Node) -> Iterator[Demand]:
     scores, labels, _weight, _reduction, ignored = node.args
     shape = scores.meta["val"].shape  # type: ignore[union-attr]
-    yield Within(labels, 0, int(shape[1 if len(shape) > 1 else 0]), ignored)  # type: ignore[arg-type]
+    classes = int(shape[1 if len(shape) > 1 else 0])
+    yield Within(_elements(labels), 0, classes, ignored)  # type: ignore[arg-type]
 
 
 def _divisor(node: torch.fx.Node) -> Iterator[Demand]:
     """Of a division whose result is an integer: others give infinities and NaN."""
     result, divisor = node.meta["val"], node.args[1]
     if isinstance(divisor, torch.fx.Node) and dtype_range(result.dtype) and result.numel():
-        yield NotZero(divisor)
+        yield NotZero(_elements(divisor))
 
 
 _DEMANDS: dict[Any, Callable[[torch.fx.Node], Iterator[Demand]]] = {
@@ -198,7 +232,7 @@ _DEMANDS: dict[Any, Callable[[torch.fx.Node], Iterator[Demand]]] = {
 def _condition(before: torch.fx.Node, demand: Demand, ranges: ValueRanges) -> torch.fx.Node | None:
     """Whether all elements are as demanded; None if they are known to be."""
     operand, known = demand.operand, ranges.of(demand.operand)
-    if known is None or not operand.meta["val"].numel():
+    if known is None or not _count(operand):
         return None
     with before.graph.inserting_before(before):
         parts = [_call(before, op, operand, number) for op, number in demand.comparisons(known)]

@@ -7,7 +7,7 @@ returned or written to an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from neuron_compile.demands import Condition, Demand, demanded
 from neuron_compile.errors import ExecutionError
 from neuron_compile.graph_notes import input_name
 from neuron_compile.placement import user_line
-from neuron_compile.views import Layout, layout_on
 
 aten = torch.ops.aten
 
@@ -35,9 +34,8 @@ _ASSERTIONS = frozenset({aten._assert_async.default, aten._assert_async.msg})
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Computed output `index`, one element, must be true; else the call raises `error(args)`."""
+    """What a call raises where a computed boolean is false."""
 
-    index: int
     message: str
 
     def error(self, _args: Sequence[Any]) -> RuntimeError:
@@ -46,74 +44,64 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class DemandCheck(Check):
-    """A check of integer operands, in the user's line `where`; `argument` holds them, if one
-    does.
+    """A check of integers, described as `operand`, in the user's line `where`; `argument` holds
+    them, if one does.
     """
 
     where: str
     operand: str
     argument: int | None
-    demand: type[Demand]
+    kind: type[Demand]
 
     def error(self, args: Sequence[Any]) -> RuntimeError:
         found = "has others"
         if self.argument is not None:
             low, high = torch.aminmax(args[self.argument])
             found = f"has values from {low.item()} to {high.item()}"
-        return self.demand.error(
+        return self.kind.error(
             self.message,
             where=self.where,
             why=f"{self.operand} {found}",
-            remedy=self.demand.remedy,
+            remedy=self.kind.remedy,
         )
 
 
-def take_demands(
-    graph: torch.fx.Graph, output_index: Callable[[torch.fx.Node, Layout], int]
-) -> tuple[Check, ...]:
-    """Checks of the integers that operators may refuse; see `demands`."""
-    return tuple(
-        _demand_check(found, output_index(found.node, layout_on(found.node, found.node)))
-        for found in demanded(graph)
-    )
+def take_demands(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, Check]]:
+    """Checks of the integers that operators may refuse, and what computes them; see `demands`."""
+    return [(found.node, _demand_check(found)) for found in demanded(graph)]
 
 
-def _demand_check(condition: Condition, index: int) -> DemandCheck:
+def _demand_check(condition: Condition) -> DemandCheck:
     base = condition.looked_at
     placeholders = base.graph.find_nodes(op="placeholder")
     argument = list(placeholders).index(base) if base.op == "placeholder" else None
     fake = base.meta["val"]
     name = base.name if argument is None else input_name(base)
     return DemandCheck(
-        index,
         condition.message,
         where=user_line(condition.asked_by),
         operand=f"{name} ({str(fake.dtype).removeprefix('torch.')}{list(fake.shape)})",
         argument=argument,
-        demand=type(condition.demand),
+        kind=type(condition.demand),
     )
 
 
-def take_effects(
-    graph: torch.fx.Graph, output_index: Callable[[torch.fx.Node, Layout], int]
-) -> tuple[Check, ...]:
-    """Remove assertion nodes; what they look at becomes an output, through `output_index`."""
-    checks: list[Check] = []
+def take_effects(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, Check]]:
+    """Remove assertion nodes; returns what they look at, with what to say where it is false."""
+    checks: list[tuple[torch.fx.Node, Check]] = []
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         if node.target in _ASSERTIONS:
-            condition = _truth(graph, node)
             message = node.args[1] if len(node.args) > 1 else "assertion failed in compiled code"
-            index = output_index(condition, layout_on(condition, condition))
-            checks.append(Check(index, str(message)))
+            checks.append((_truth(graph, node), Check(str(message))))
         elif node.target is aten._assert_scalar.default:
             if not node.args[0]:
                 raise ExecutionError(str(node.args[1]))
         elif node.target not in _SETTLED:
             continue
         graph.erase_node(node)
-    return tuple(checks)
+    return checks
 
 
 def _truth(graph: torch.fx.Graph, assertion: torch.fx.Node) -> torch.fx.Node:

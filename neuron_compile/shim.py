@@ -20,7 +20,6 @@ from neuron_compile import pool
 from neuron_compile.agreement import disagreement
 from neuron_compile.call_plan import Buffer, CallPlan, Returned, Source
 from neuron_compile.counters import Calls
-from neuron_compile.effects import Check
 from neuron_compile.errors import ExecutionError
 from neuron_compile.neff.schema import Neff, row_major
 from neuron_compile.views import Layout, overlaps_itself
@@ -45,13 +44,14 @@ class Program(Protocol):
     """What the shim needs of a loaded executable.
 
     `neff.plan` says what its buffers are. `run` takes the addresses of inputs, then outputs, blocks
-    until all is written, and may be called from several threads at once.
+    until all is written, and may be called from several threads at once. It returns 0, or the
+    number of the check that is not met.
     """
 
     @property
     def neff(self) -> Neff: ...
 
-    def run(self, addresses: list[int]) -> None: ...
+    def run(self, addresses: list[int]) -> int: ...
 
 
 def make_callable(
@@ -67,7 +67,8 @@ def make_callable(
     allocators = tuple(_allocator(buffer) for buffer in plan.outputs)
     expected = _LayoutCheck(plan.inputs)
     resolve = plan.resolve
-    finish = _finisher(plan.returned, plan.checks)
+    finish = _finisher(plan.returned)
+    checks = plan.checks
     in_place = tuple(pair for pair in plan.updates if pair in program.neff.plan.in_place)
     allocators = _without(allocators, [output for output, _ in in_place])
     run = program.run
@@ -87,7 +88,9 @@ def make_callable(
         addresses = [*map(_address, tensors), *map(_address, outputs)]
         if not all(addresses):
             _refuse_null(tensors)
-        run(addresses)
+        failed = run(addresses)
+        if failed:
+            raise checks[failed - 1].error(args)
         try:
             cell = cells.pop()
         except IndexError:  # not asked beforehand: another thread may take the last one meanwhile
@@ -117,7 +120,7 @@ def make_rearranger(plan: CallPlan) -> Callable[[list[Any]], list[Any]]:
     """The callable of a graph that computes nothing: its results are its arguments, views of them,
     constants.
     """
-    finish = _finisher(plan.returned, ())
+    finish = _finisher(plan.returned)
 
     def call(args: list[Any]) -> list[Any]:
         results = finish(args, [])
@@ -131,7 +134,7 @@ def make_rearranger(plan: CallPlan) -> Callable[[list[Any]], list[Any]]:
 def make_unrun(plan: CallPlan) -> Callable[[list[Any]], list[Any]]:
     """The callable under TORCH_NEURONX_COMPILE_ONLY: outputs are zeros of the right layout."""
     allocators = tuple(_allocator(buffer) for buffer in plan.outputs)
-    finish = _finisher(plan.returned, ())
+    finish = _finisher(plan.returned)
 
     def call(args: list[Any]) -> list[Any]:
         results = finish(args, [allocate().zero_() for allocate in allocators])
@@ -252,17 +255,14 @@ def _refuse_null(tensors: Sequence[torch.Tensor]) -> None:
 _Finish = Callable[[list[Any], list[torch.Tensor]], list[Any]]
 
 
-def _finisher(returned: Sequence[Returned], checks: Sequence[Check]) -> _Finish:
+def _finisher(returned: Sequence[Returned]) -> _Finish:
     """How the results are put together from arguments and computed outputs."""
     in_order = [Returned(Source.OUTPUT, i) for i in range(len(returned))]
-    if list(returned) == in_order and not checks:
+    if list(returned) == in_order:
         return lambda _args, outputs: outputs
     makers = tuple(_maker(item) for item in returned)
 
     def finish(args: list[Any], outputs: list[torch.Tensor]) -> list[Any]:
-        for check in checks:
-            if not outputs[check.index]:
-                raise check.error(args)
         return [make(args, outputs) for make in makers]
 
     return finish

@@ -141,6 +141,9 @@ def _binary(combine: Callable[[Range, Range], Range]) -> _Rule:
         factor = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
         if a is None or b is None or not isinstance(factor, int):
             return None
+        widest = dtype_range(node.meta["val"].dtype)
+        if widest is None or not (_within(a, widest) and _within(b, widest)):
+            return None  # an operand of another dtype, which wraps around before it is used
         return combine(a, _times(b, (factor, factor)))
 
     return rule
@@ -203,6 +206,29 @@ def _absolute(ranges: ValueRanges, node: torch.fx.Node) -> Range | None:
     return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
 
 
+def _below_columns(_: ValueRanges, node: torch.fx.Node) -> Range | None:
+    """Places in the last dimension of the first operand."""
+    return _along(node.args[0], -1)
+
+
+def _gaps(position: int) -> _Rule:
+    """Places before, between and after the sorted elements of an operand's last dimension."""
+
+    def rule(_: ValueRanges, node: torch.fx.Node) -> Range | None:
+        boundaries: Any = node.args[position]
+        return 0, int(boundaries.meta["val"].shape[-1])
+
+    return rule
+
+
+def _drawn(_: ValueRanges, node: torch.fx.Node) -> Range | None:
+    """Random integers below `high`, from 0 or from `low`."""
+    low, high = (0, node.args[0]) if node.target is aten.randint.default else node.args[:2]
+    if not isinstance(low, int) or not isinstance(high, int) or high <= low:
+        return None
+    return low, high - 1
+
+
 def _where(ranges: ValueRanges, node: torch.fx.Node) -> Range | None:
     return _hull([ranges.of(x) for x in node.args[1:3]])
 
@@ -258,6 +284,8 @@ _RULES: dict[Any, _Rule] = {
     aten.arange.start_step: _arange,
     aten.argmax.default: _argument_of_extreme,
     aten.argmin.default: _argument_of_extreme,
+    aten.bucketize.Scalar: _gaps(1),
+    aten.bucketize.Tensor: _gaps(1),
     aten.cat.default: _concatenated,
     aten.clamp.default: _clamp,
     aten.clamp_max.default: _clamp_max,
@@ -269,9 +297,14 @@ _RULES: dict[Any, _Rule] = {
     aten.minimum.default: _minimum,
     aten.mul.Scalar: _multiply,
     aten.mul.Tensor: _multiply,
+    aten.multinomial.default: _below_columns,
     aten.neg.default: _negated,
+    aten.randint.default: _drawn,
+    aten.randint.low: _drawn,
     aten.remainder.Scalar: _remainder,
     aten.scalar_tensor.default: _filled,
+    aten.searchsorted.Scalar: _gaps(0),
+    aten.searchsorted.Tensor: _gaps(0),
     aten.stack.default: _concatenated,
     aten.sub.Scalar: _subtract,
     aten.sub.Tensor: _subtract,

@@ -41,17 +41,21 @@ def _specs(name: str, likes: Sequence[torch.Tensor]) -> tuple[TensorSpec, ...]:
 
 
 class EagerProgram:
-    """Counts its runs in `runs`; raises `failure` instead of computing, if that is set."""
+    """Counts its runs in `runs`; raises `failure` instead of computing, if that is set.
 
-    def __init__(self, graph: torch.fx.GraphModule) -> None:
+    The last `checks` values of the graph are booleans that must be true.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule, checks: int = 0) -> None:
         self._graph = graph
         self._inputs = [n.meta["val"] for n in graph.graph.find_nodes(op="placeholder")]
-        self._outputs = [n.meta["val"] for n in graph.graph.output_node().args[0]]
+        made = [n.meta["val"] for n in graph.graph.output_node().args[0]]
+        self._outputs = made[: len(made) - checks]
         self.neff = described(self._inputs, self._outputs)
         self.runs = 0
         self.failure: Exception | None = None
 
-    def run(self, addresses: Sequence[int]) -> None:
+    def run(self, addresses: Sequence[int]) -> int:
         self.runs += 1
         if self.failure is not None:
             raise self.failure
@@ -62,8 +66,15 @@ class EagerProgram:
         ]
         with torch.no_grad():
             results = torch.fx.Interpreter(self._graph).run(*inputs)
-        for address, like, result in zip(addresses[count:], self._outputs, results, strict=True):
+        last = len(self._outputs)
+        for number, holds in enumerate(results[last:], 1):
+            if not holds:
+                return number
+        for address, like, result in zip(
+            addresses[count:], self._outputs, results[:last], strict=True
+        ):
             at(address, like).copy_(result)
+        return 0
 
 
 def at(address: int, like: torch.Tensor) -> torch.Tensor:

@@ -253,3 +253,57 @@ def test_a_neff_alone_refuses_and_returns_no_truth_values(tmp_path, monkeypatch)
     arrays = [a if a.dtype != "int64" else a + 9 for a in arrays]
     with pytest.raises(ExecutionError, match=r"index out of range: aten\.embedding"):
         program(*arrays)
+
+
+def test_a_graph_that_returns_its_input_is_checked_too() -> None:
+    def f(x, i, w):
+        w[i]
+        torch.ops.aten._assert_async.msg((x > 0).all(), "x must be positive")
+        return x
+
+    ours = compiled(f)
+    x = torch.ones(3)
+    assert ours(x, I, W) is x
+    with pytest.raises(RuntimeError, match="x must be positive"):
+        ours(-x, I, W)
+
+
+def test_the_check_that_is_not_met_is_named_whatever_the_order() -> None:
+    """An assertion about a late value stands first in the list, an index check runs first."""
+
+    def f(i, w):
+        late = F.embedding(i, w) @ w.t() @ w
+        torch.ops.aten._assert_async.msg((late > -1e9).all(), "late must be large")
+        return late
+
+    ours = compiled(f)
+    for _ in range(5):
+        with pytest.raises(IndexError, match=r"aten\.embedding"):
+            ours(torch.tensor([1, 99]), W)
+    with pytest.raises(RuntimeError, match="late must be large"):
+        ours(torch.tensor([9]), W - 1e6)
+
+
+def test_indices_that_select_nothing_may_be_anything() -> None:
+    def f(x, i, j):
+        return x[i, j]
+
+    i, j = torch.tensor([70]), torch.tensor([], dtype=torch.int64)
+    torch.testing.assert_close(compiled(f)(W, i, j), f(W, i, j))
+
+
+def test_repeated_indices_are_looked_at_once() -> None:
+    graph, plan = planned(lambda i, s: (s.scatter_add(0, i[:, None].expand(3, 4), s[:3]),), I, W)
+    assert len(plan.checks) == 1
+    [bound] = [n for n in graph.graph.nodes if n.target is torch.ops.aten.lt.Scalar]
+    assert bound.args[0].op == "placeholder"
+
+
+def test_sampling_needs_no_check() -> None:
+    def f(scores):
+        best, places = scores.topk(4)
+        drawn = torch.multinomial(best.softmax(-1), 1)
+        return places.gather(-1, drawn)
+
+    assert checks_of(f, W) == 0
+    assert checks_of(lambda x: x[torch.searchsorted(x[0], x[1]).clamp(max=9)], W) == 0

@@ -22,7 +22,7 @@ def compiled(function, *args, rules=None):
     graph = aten_graph(function, *args)
     count = len(graph.graph.output_node().args[0])
     work, call_plan = plan(graph, rules or [OutputRule()] * count)
-    program = EagerProgram(work)
+    program = EagerProgram(work, len(call_plan.checks))
     call = make_callable(call_plan, program, counters.calls(1), uses_random=False)
     return call, program, call_plan
 

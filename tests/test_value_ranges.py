@@ -40,6 +40,11 @@ I = torch.zeros(4, dtype=torch.int64)
         (lambda x: x.sort(stable=True, dim=0).indices, (0, 3)),
         (lambda x: x.max(0).indices, (0, 3)),
         (lambda x: x > 0, (0, 1)),
+        (lambda x: torch.multinomial(x + 1, 2), (0, 5)),
+        (lambda x: torch.searchsorted(x[0], x), (0, 6)),
+        (lambda x: torch.bucketize(x, x[0]), (0, 6)),
+        (lambda x: torch.randint(3, 8, (4,)), (3, 7)),
+        (lambda x: torch.randint(8, (4,)), (0, 7)),
         (lambda x: torch.arange(4, dtype=torch.int32).long().expand(3, 4), (0, 3)),
         (lambda x: x.long() % 10, (0, 9)),
         (lambda x: torch.tensor([3, -7, 5]), (-7, 5)),
@@ -55,6 +60,13 @@ def test_inputs_have_their_dtype_s_values() -> None:
     assert found(lambda i: i.clone(), I.to(torch.uint8)) == (0, 255)
     assert found(lambda i: i.clamp(0, 9), I) == (0, 9)
     assert found(lambda x: x.clone(), X) is None
+
+
+def test_an_operand_of_a_wider_dtype_wraps_around_first() -> None:
+    """A tensor without dimensions does not widen the result: 2**32 - 1 is -1 there."""
+    narrow = torch.zeros(3, dtype=torch.int32)
+    found_range = found(lambda i: torch.minimum(i % 3 + 5, torch.tensor(2**32 - 1)), narrow)
+    assert found_range == dtype_range(torch.int32)
 
 
 def test_what_may_wrap_around_is_not_known() -> None:

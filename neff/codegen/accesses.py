@@ -144,13 +144,20 @@ class Tracer:
             indices = [unknown] * len(operand.shape)
             kept = [d for d in range(len(operand.shape)) if d not in collapsed]
             for d, o in zip(kept, offset_dims, strict=True):
-                indices[d] = at[o]
+                indices[d] = at[o] + self._start()
             self.walk(operand, tuple(indices), times, inner)
             return
-        for operand in node.operands:
-            if operand.shape:
-                shifted = at if len(operand.shape) == len(at) else ()
-                self.walk(operand, shifted, times, inner)
+        shifted = tuple(i + self._start() for i in at)
+        is_slice = node.op == "stablehlo.dynamic_slice"
+        places = (shifted,) if is_slice else (at, shifted)  # of the operand, of the update
+        for tensor, place in zip(node.operands, places, strict=False):
+            self.walk(tensor, place, times, inner)
+        for start in node.operands[len(places) :]:
+            self.walk(start, (), times, inner)
+
+    def _start(self) -> Index:
+        """Where a slice begins, which only the run tells: one number for all its elements."""
+        return of(Runtime(f"?{next(_names)}", 0, 0, 0, 1 << 40))
 
     def _unknown(self, where: list[Index]) -> Index:
         """A run-time value; it varies with every variable of `where`, so those appear as its

@@ -2,7 +2,8 @@
 
 In: the program, its kernels and the memory plan. Out: the text of each module. `run` calls all
 kernels in schedule order, each over torch's OpenMP runtime; `buffers` holds inputs, outputs,
-constants and the arena, in this order. Modules only meet when their objects are linked.
+constants and the arena, in this order. It returns 0, or the number of the check that ended it,
+counted from 1. Modules only meet when their objects are linked.
 
 A call's table of pointers begins behind the address of the team's counters.
 """
@@ -26,7 +27,9 @@ llvm.func @omp_get_max_threads() -> i32
 """
 _PARALLEL_TYPE = "(!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
 _MEMSET_TYPE = "<{isVolatile = false}> : (!llvm.ptr, i8, i64) -> ()"
-_COUNTERS = -1  # stands for a buffer number: no buffer of a run, but part of the stack
+# These stand for a buffer number: no buffers of a run, but parts of its stack.
+_COUNTERS, _CHECKS = -1, -2
+_ON_STACK = {_COUNTERS: "%counters", _CHECKS: "%checks"}
 # The type of a pointer's address in a table of pointers.
 _SLOT_OF = "(!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
 
@@ -75,18 +78,17 @@ def entry_text(
     kernels: Mapping[str, Sequence[Kernel]],
     plan: MemoryPlan,
     target: Target,
-    checks: Sequence[int] = (),
 ) -> str:
-    """The function `run`: buffers and parts of the arena into a table, then call after call.
-
-    It ends where one of the outputs `checks`, a boolean, is false.
-    """
+    """The function `run`: buffers and parts of the arena into a table, then call after call."""
     slots, tables = _tables(program, kernels, plan)
     lines = [
-        f"llvm.func @run(%buffers: !llvm.ptr) attributes {{{target.llvm_attributes()}}} {{",
+        f"llvm.func @run(%buffers: !llvm.ptr) -> i64 attributes {{{target.llvm_attributes()}}} {{",
         f"%count = llvm.mlir.constant({max(1, len(slots))} : i64) : i64",
         "%zero32 = llvm.mlir.constant(0 : i32) : i32",
         "%zero8 = llvm.mlir.constant(0 : i8) : i8",
+        "%zero64 = llvm.mlir.constant(0 : i64) : i64",
+        f"%flags = llvm.mlir.constant({max(1, len(program.checks))} : i64) : i64",
+        "%checks = llvm.alloca %flags x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr",
         f"%line = llvm.mlir.constant({COUNTER_BYTES} : i64) : i64",
         "%threads32 = llvm.call @omp_get_max_threads() : () -> i32",
         "%threads = llvm.sext %threads32 : i32 to i64",
@@ -94,16 +96,15 @@ def entry_text(
         "%counters = llvm.alloca %length x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr",
         "%table = llvm.alloca %count x !llvm.ptr {alignment = 64 : i64} : (i64) -> !llvm.ptr",
     ]
-    arena = len(program.outputs) + program.first_result
-    for buffer in sorted({b for b, _ in slots} - {_COUNTERS}):
+    for buffer in sorted({b for b, _ in slots} - set(_ON_STACK)):
         lines.append(f"%g{buffer} = llvm.getelementptr %buffers[{buffer}] : {_SLOT_OF}")
         lines.append(f"%b{buffer} = llvm.load %g{buffer} : !llvm.ptr -> !llvm.ptr")
     for i, (buffer, offset) in enumerate(slots):
-        value = "%counters" if buffer == _COUNTERS else f"%b{buffer}"
-        if buffer == arena and offset:
-            value = f"%p{i}"
+        value = _ON_STACK.get(buffer, f"%b{buffer}")
+        if offset:
+            base, value = value, f"%p{i}"
             lines.append(
-                f"{value} = llvm.getelementptr %b{buffer}[{offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
+                f"{value} = llvm.getelementptr {base}[{offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
             )
         lines.append(f"%s{i} = llvm.getelementptr %table[{i}] : {_SLOT_OF}")
         lines.append(f"llvm.store {value}, %s{i} : !llvm.ptr, !llvm.ptr")
@@ -112,20 +113,22 @@ def entry_text(
         for kernel in kernels[call.group]:
             lines += _launch(kernel, table, number)
             number += 1
-        for check in checks:
-            if program.outputs[check] in call.results:
-                lines += _end_unless(program.inputs + check)
-    if checks:
-        lines += ["llvm.br ^end", "^end:"]
-    return "\n".join((*lines, "llvm.return", "}", ""))
+        for check, truth in enumerate(program.checks):
+            if truth in call.results:
+                lines += _end_unless(check)
+    return "\n".join((*lines, "llvm.return %zero64 : i64", "}", ""))
 
 
-def _end_unless(buffer: int) -> list[str]:
+def _end_unless(check: int) -> list[str]:
     return [
-        f"%c{buffer} = llvm.load %b{buffer} : !llvm.ptr -> i8",
-        f'%holds{buffer} = llvm.icmp "ne" %c{buffer}, %zero8 : i8',
-        f"llvm.cond_br %holds{buffer}, ^go_on{buffer}, ^end",
-        f"^go_on{buffer}:",
+        f"%at{check} = llvm.getelementptr %checks[{check}] : (!llvm.ptr) -> !llvm.ptr, i8",
+        f"%check{check} = llvm.load %at{check} : !llvm.ptr -> i8",
+        f'%holds{check} = llvm.icmp "ne" %check{check}, %zero8 : i8',
+        f"llvm.cond_br %holds{check}, ^go_on{check}, ^end{check}",
+        f"^end{check}:",
+        f"%number{check} = llvm.mlir.constant({check + 1} : i64) : i64",
+        f"llvm.return %number{check} : i64",
+        f"^go_on{check}:",
     ]
 
 
@@ -173,6 +176,8 @@ def _tables(
         place[value] = (program.inputs + i, 0)
     for value, offset in plan.values.items():
         place[value] = (arena, offset)
+    for i, value in enumerate(program.checks):
+        place[value] = (_CHECKS, i)
     slots: list[tuple[int, int]] = []
     tables: list[int] = []
     for call, scratch in zip(program.calls, plan.scratch, strict=True):

@@ -21,7 +21,7 @@ Pair = tuple[int, int]  # (output, input) of the program
 def wanted_of_groups(program: Program, wanted: Iterable[Pair]) -> dict[str, set[tuple[int, int]]]:
     """Per group, the pointers (parameter, result) that the pairs in `wanted` would make equal."""
     found: dict[str, set[tuple[int, int]]] = {}
-    for _, call, pointers in _candidates(program, wanted):
+    for _, _, call, pointers in _candidates(program, wanted):
         found.setdefault(call.group, set()).add(pointers)
     return found
 
@@ -30,20 +30,18 @@ def shareable(
     program: Program,
     wanted: Iterable[Pair],
     kernels: Mapping[str, Sequence[Kernel]],
-    checks: Sequence[int] = (),
 ) -> tuple[Pair, ...]:
     """The wanted pairs of which nothing reads the input after, or while, the output is written.
 
-    Nothing is written in place before the last of the outputs `checks` is known.
+    Nothing is written in place before the last check is known.
     """
-    needed = {program.outputs[i] for i in checks}
-    unchecked = [t for t, c in enumerate(program.calls) if not needed.isdisjoint(c.results)]
-    first = unchecked[-1] + 1 if unchecked else 0
-    after = {id(call) for call in program.calls[first:]}
+    checks = set(program.checks)
+    checking = [t for t, c in enumerate(program.calls) if checks.intersection(c.results)]
+    first = checking[-1] + 1 if checking else 0
     return tuple(
         pair
-        for pair, call, (parameter, result) in _candidates(program, wanted)
-        if id(call) in after
+        for pair, time, call, (parameter, result) in _candidates(program, wanted)
+        if time >= first
         and (
             any((parameter, result) in kernel.overwrites for kernel in kernels[call.group])
             or _scattered(program.groups[call.group], result) == parameter
@@ -53,8 +51,10 @@ def shareable(
 
 def _candidates(
     program: Program, wanted: Iterable[Pair]
-) -> Iterator[tuple[Pair, Call, tuple[int, int]]]:
-    """The wanted pairs whose input nothing reads later, with the call and its two pointers."""
+) -> Iterator[tuple[Pair, int, Call, tuple[int, int]]]:
+    """The wanted pairs whose input nothing reads later: with the call's time, the call, and the
+    numbers of its pointers (parameter, result).
+    """
     made = {v: (time, call) for time, call in enumerate(program.calls) for v in call.results}
     last_read = {v: time for time, call in enumerate(program.calls) for v in call.operands}
     for output, source in wanted:
@@ -66,7 +66,7 @@ def _candidates(
             and program.tensors[source] == program.tensors[value]
         ):
             result = len(call.operands) + call.results.index(value)
-            yield (output, source), call, (call.operands.index(source), result)
+            yield (output, source), time, call, (call.operands.index(source), result)
 
 
 def _scattered(group: Group, result: int) -> int | None:

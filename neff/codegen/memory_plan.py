@@ -46,7 +46,7 @@ def plan_memory(program: Program, scratch: Sequence[Sequence[int]]) -> MemoryPla
     """First fit in order of decreasing size, which is within a few percent of optimal for such
     graphs.
     """
-    outputs = set(program.outputs)
+    elsewhere = {*program.outputs, *program.checks}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for time, call in enumerate(program.calls):
@@ -57,7 +57,7 @@ def plan_memory(program: Program, scratch: Sequence[Sequence[int]]) -> MemoryPla
     keys: list[tuple[int, int]] = []  # (value, -1) or (call, scratch number)
     requests: list[_Request] = []
     for value, time in first.items():
-        if value not in outputs:
+        if value not in elsewhere:
             keys.append((value, -1))
             requests.append(_Request(tensor_bytes(program.tensors[value]), time, last[value]))
     for time, sizes in enumerate(scratch):

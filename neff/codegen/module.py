@@ -41,7 +41,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """Values are numbered: the inputs first, then the constants, then the calls' results."""
+    """Values are numbered: the inputs first, then the constants, then the calls' results.
+
+    `checks` are values, each one boolean, that end the run where they are false.
+    """
 
     tensors: tuple[Tensor, ...]
     inputs: int
@@ -49,6 +52,7 @@ class Program:
     outputs: tuple[int, ...]
     calls: tuple[Call, ...]
     groups: Mapping[str, Group]
+    checks: tuple[int, ...] = ()
 
     @property
     def first_result(self) -> int:

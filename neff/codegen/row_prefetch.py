@@ -32,8 +32,15 @@ def next_rows(
     following = {row: (of(row) + 1).bounded(0, row.extent - 1)}
     for node, at in uses:
         offset = linear(at, node.tensor.strides)
-        moves = offset.coefficient(row) and offset.coefficient(lane) == 1
-        if moves and tensor_bytes(node.tensor) >= SMALLEST_OPERAND:
+        size = tensor_bytes(node.tensor)
+        low, high = offset.bounds
+        if (
+            size >= SMALLEST_OPERAND
+            and offset.coefficient(row)
+            and offset.coefficient(lane) == 1
+            and low >= 0  # not in the padding around it, nor where only the run tells
+            and high * bytes_of(node.tensor.stored) < size
+        ):
             yield node, offset.substitute(following)
 
 

@@ -19,7 +19,7 @@ from neuron_compile.runtime.memory import ARENAS, address_of
 
 ALIGNMENT = 64  # bytes, of outputs and constants: large outputs are stored line by line
 _Table: TypeAlias = "ctypes.Array[Any]"
-_Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 class Executable:
@@ -41,8 +41,10 @@ class Executable:
         # Idle pointer tables, each with its address. list.pop and list.append are atomic.
         self._tables: list[tuple[_Table, int]] = []
 
-    def run(self, addresses: list[int]) -> None:
+    def run(self, addresses: list[int]) -> int:
         """Run once; `addresses` are those of all inputs, then of all outputs, in plan order.
+
+        Returns 0, or the number of the check that is not met, counted from 1; see `HostPlan`.
 
         Each must be that of a buffer as large and as strided as the plan's tensor says. Outputs
         begin at multiples of `ALIGNMENT`, unless they are an input's memory; inputs are aligned to
@@ -56,11 +58,12 @@ class Executable:
         if self._scratch:
             arena = ARENAS.take(self._scratch)
             table[-1] = arena.address
-            self._entry(at)
+            failed: int = self._entry(at)
             ARENAS.give(arena)
         else:
-            self._entry(at)
+            failed = self._entry(at)
         self._tables.append((table, at))
+        return failed
 
     def _new_table(self) -> tuple[_Table, int]:
         table = (ctypes.c_void_p * (self._arguments + len(self._constants) + 1))()

@@ -46,11 +46,8 @@ class Program:
         self._uses_random = plan.uses_random
         self.name = executable.neff.name
         self.inputs: tuple[TensorSpec, ...] = plan.inputs[: len(plan.inputs) - plan.uses_random]
-        self._allocated = plan.outputs
         self._checks = plan.checks
-        checked = {output for output, _ in plan.checks}
-        self._returned = [i for i in range(len(plan.outputs)) if i not in checked]
-        self.outputs: tuple[TensorSpec, ...] = tuple(plan.outputs[i] for i in self._returned)
+        self.outputs: tuple[TensorSpec, ...] = plan.outputs
 
     def __call__(
         self, *arrays: Array, random_state: Sequence[int] | None = None
@@ -72,14 +69,14 @@ class Program:
         ready = [_prepare(n, spec, array) for n, (spec, array) in enumerate(pairs)]
         if self._uses_random:
             ready.append(_random_state(random_state))
-        results = [_allocate(spec, _dtypes(spec.dtype)[0]) for spec in self._allocated]
-        self._run([array.ctypes.data for array in (*ready, *results)])
-        for output, message in self._checks:
-            if not results[output]:
-                raise ExecutionError(
-                    f"{self.name} refuses these inputs: {message}", why="as PyTorch would"
-                )
-        return tuple(results[i] for i in self._returned)
+        results = [_allocate(spec, _dtypes(spec.dtype)[0]) for spec in self.outputs]
+        failed = self._run([array.ctypes.data for array in (*ready, *results)])
+        if failed:
+            raise ExecutionError(
+                f"{self.name} refuses these inputs: {self._checks[failed - 1]}",
+                why="PyTorch raises an error for them as well",
+            )
+        return tuple(results)
 
 
 def _describe(spec: TensorSpec) -> str:

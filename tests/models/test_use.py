@@ -94,3 +94,11 @@ def test_generation(cache: str) -> None:
     expected = model.generate(ids, **options)
     model.forward = torch.compile(model.forward, backend=BACKEND)
     assert torch.equal(model.generate(ids, **options), expected)
+
+
+def test_a_large_vocabulary_before_a_norm() -> None:
+    """Rows of a table that fits no cache, as in every language model's first kernel."""
+    model = torch.nn.Sequential(torch.nn.Embedding(5000, 384), torch.nn.LayerNorm(384))
+    ids = torch.randint(5000, (2, 30))
+    compiled = torch.compile(model, backend="neuron")
+    torch.testing.assert_close(compiled(ids), model(ids), rtol=1e-5, atol=1e-5)

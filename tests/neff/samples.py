@@ -46,7 +46,7 @@ def neff() -> Neff:
             Kernel("k1", "sort", 0, ()),
         ),
         in_place=((2, 0),),
-        checks=((1, "an index is out of range"),),
+        checks=("index out of range",),
     )
     return Neff(
         name="sample",

@@ -33,7 +33,7 @@ def member(data: bytes, name: str) -> bytes:
 def test_the_header_has_the_documented_fields_at_the_documented_offsets():
     data = write(neff())
     assert struct.unpack_from("<5Q", data) == (2, 1024, len(data) - 1024, 1, 0)
-    assert data[40:168].rstrip(b"\0") == b"neuron-compile format 2"
+    assert data[40:168].rstrip(b"\0") == b"neuron-compile format 3"
     assert struct.unpack_from("<I", data, 168) == (1,)
     assert data[172:188] == hashlib.md5(data[1024:]).digest()
     assert data[188:204] == bytes(16)

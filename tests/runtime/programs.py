@@ -54,7 +54,7 @@ llvm.func internal @body(%p: !llvm.ptr) attributes {{{attributes}}} {{
   }}
   llvm.return
 }}
-llvm.func @run(%p: !llvm.ptr) attributes {{{attributes}}} {{
+llvm.func @run(%p: !llvm.ptr) -> i64 attributes {{{attributes}}} {{
   %z = llvm.mlir.constant(0 : i32) : i32
   %bytes = llvm.mlir.constant({bytes} : i64) : i64
   %x = llvm.load %p : !llvm.ptr -> !llvm.ptr
@@ -63,19 +63,21 @@ llvm.func @run(%p: !llvm.ptr) attributes {{{attributes}}} {{
   %same = llvm.call @memcpy(%arena, %x, %bytes) : (!llvm.ptr, !llvm.ptr, i64) -> !llvm.ptr
   %f = llvm.mlir.addressof @body : !llvm.ptr
   llvm.call @GOMP_parallel(%f, %p, %z, %z) : (!llvm.ptr, !llvm.ptr, i32, i32) -> ()
-  llvm.return
+  %done = llvm.mlir.constant(0 : i64) : i64
+  llvm.return %done : i64
 }}
 }}"""
 
 # Copies `bytes` from buffer 0 to buffer 1: any input to any output of equal size.
 _COPY = """module {{
-llvm.func @run(%p: !llvm.ptr) attributes {{{attributes}}} {{
+llvm.func @run(%p: !llvm.ptr) -> i64 attributes {{{attributes}}} {{
   %out_at = llvm.getelementptr %p[1] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
   %in = llvm.load %p : !llvm.ptr -> !llvm.ptr
   %out = llvm.load %out_at : !llvm.ptr -> !llvm.ptr
   %bytes = llvm.mlir.constant({bytes} : i64) : i64
   "llvm.intr.memcpy"(%out, %in, %bytes) <{{isVolatile = false}}> : (!llvm.ptr, !llvm.ptr, i64) -> ()
-  llvm.return
+  %done = llvm.mlir.constant(0 : i64) : i64
+  llvm.return %done : i64
 }}
 }}"""
 

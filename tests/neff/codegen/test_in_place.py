@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from torch_mlir import ir
@@ -97,11 +95,11 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def shared(program: Program, checks: Sequence[int] = ()) -> tuple[tuple[int, int], ...]:
+def shared(program: Program) -> tuple[tuple[int, int], ...]:
     """Whether the first output may lie where the first input does."""
     wanted = wanted_of_groups(program, [(0, 0)])
     kernels = {n: generate(g, detect(), wanted.get(n, ())) for n, g in program.groups.items()}
-    return shareable(program, [(0, 0)], kernels, checks)
+    return shareable(program, [(0, 0)], kernels)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

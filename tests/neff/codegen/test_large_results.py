@@ -59,3 +59,24 @@ def test_rows_that_begin_within_a_cache_line_are_stored_as_usual() -> None:
 def test_the_next_row_is_fetched_where_rows_are_large() -> None:
     assert "prefetch" in text_of(layer_norm(1024, 1024))
     assert "prefetch" not in text_of(layer_norm(1023, 1024))
+
+
+def test_rows_picked_by_an_index_are_not_fetched_beforehand() -> None:
+    """Only the run tells where the next one lies."""
+    with every_result_large():
+        check(picked_and_normalised(9, 64), tolerance=3e-5, alignment=ALIGNMENT)
+    assert "prefetch" not in text_of(picked_and_normalised(40000, 64))
+
+
+def picked_and_normalised(rows: int, columns: int) -> str:
+    """layer_norm(table[i]), as models begin."""
+    norm = layer_norm(rows, columns)
+    t, i = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}xi32>"
+    gather = f"""
+  %last = stablehlo.constant dense<{rows - 1}> : {i}
+  %w0 = stablehlo.and %i, %last : {i}
+  %x = "stablehlo.gather"(%table, %w0) <{{dimension_numbers = #stablehlo.gather<
+      offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+      slice_sizes = array<i64: 1, {columns}>}}> : ({t}, {i}) -> {t}
+"""
+    return norm.replace("(%x: ", f"(%i: {i}, %table: ", 1).replace("{\n", "{" + gather, 1)

@@ -42,6 +42,8 @@ def step(kind: str, name: str, x: str, y: str, n: int) -> list[str]:
     zero = f"{name}z = stablehlo.constant dense<0.0> : tensor<f32>"
     shorter = f"tensor<{n}x{n - 1}xf32>"
     padding = "low = [0, 0], high = [0, 1], interior = [0, 0]"
+    ahead = "low = [0, 1], high = [0, 0], interior = [0, 0]"
+    sizes = f"sizes = [{n}, {n - 1}] : ({t}, tensor<i64>, tensor<i64>)"
     greatest = "applies stablehlo.maximum across dimensions = [1]"
     return {
         "negate": [f"{name} = stablehlo.negate {x} : {t}"],
@@ -52,6 +54,18 @@ def step(kind: str, name: str, x: str, y: str, n: int) -> list[str]:
         "shift": [
             zero,
             f"{name}s = stablehlo.slice {x} [0:{n}, 1:{n}] : ({t}) -> {shorter}",
+            f"{name} = stablehlo.pad {name}s, {name}z, {padding} : ({shorter}, tensor<f32>) -> {t}",
+        ],
+        "shift back": [
+            zero,
+            f"{name}s = stablehlo.slice {x} [0:{n}, 0:{n - 1}] : ({t}) -> {shorter}",
+            f"{name} = stablehlo.pad {name}s, {name}z, {ahead} : ({shorter}, tensor<f32>) -> {t}",
+        ],
+        "dynamic slice": [
+            f"{name}c = stablehlo.constant dense<1> : tensor<i64>",
+            f"{name}o = stablehlo.constant dense<0> : tensor<i64>",
+            f"{name}s = stablehlo.dynamic_slice {x}, {name}o, {name}c, {sizes} -> {shorter}",
+            zero,
             f"{name} = stablehlo.pad {name}s, {name}z, {padding} : ({shorter}, tensor<f32>) -> {t}",
         ],
         "greatest of the row": [
@@ -67,8 +81,9 @@ def step(kind: str, name: str, x: str, y: str, n: int) -> list[str]:
     }[kind]
 
 
-KINDS = ("negate", "subtract", "subtract", "maximum", "transpose", "reverse", "shift",
-         "greatest of the row", "first row")  # fmt: skip
+READ_ELSEWHERE = ("transpose", "reverse", "shift", "shift back", "dynamic slice",
+                  "greatest of the row", "first row")  # fmt: skip
+KINDS = ("negate", "subtract", "subtract", "maximum", *READ_ELSEWHERE)
 
 
 @st.composite
@@ -141,9 +156,7 @@ def test_element_by_element_every_pairing_is_allowed() -> None:
         assert in_place_is_right(body, 33, wanted) == wanted
 
 
-@pytest.mark.parametrize(
-    "kind", ["transpose", "reverse", "shift", "greatest of the row", "first row"]
-)
+@pytest.mark.parametrize("kind", READ_ELSEWHERE)
 def test_a_parameter_that_is_read_elsewhere_is_kept(kind: str) -> None:
     lines = [*step(kind, "%t", "%a", "%a", 33), *step("subtract", "%r", "%t", "%b", 33)]
     assert allowed(lines, "%r") == [1, 2]
