@@ -20,7 +20,6 @@ from neuron_compile import compiler, counters, environment, graph_notes, shim
 from neuron_compile.absolute import bakes_offsets
 from neuron_compile.aliasing import AliasGuard
 from neuron_compile.autograd import (
-    BACKWARD,
     OutputFacts,
     Runner,
     changed_inputs,
@@ -95,7 +94,7 @@ class _Front:
         self, graph: torch.fx.GraphModule, kind: str, rules: Sequence[OutputRule]
     ) -> Runner:
         counters.add("graphs")
-        work, call_plan = plan(graph, rules, check_operands=kind != BACKWARD)
+        work, call_plan = plan(graph, rules)
         if not (call_plan.outputs or call_plan.checks):
             return shim.make_rearranger(call_plan)
         job = compiler.Job(

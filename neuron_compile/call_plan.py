@@ -119,12 +119,11 @@ class _Computed:
 
 
 def plan(
-    graph: torch.fx.GraphModule, rules: Sequence[OutputRule], *, check_operands: bool = True
+    graph: torch.fx.GraphModule, rules: Sequence[OutputRule]
 ) -> tuple[torch.fx.GraphModule, CallPlan]:
     """Split a graph into what is compiled and what each call does around it.
 
-    `rules` has one entry per output of the graph. `check_operands`: whether indices and
-    divisors are looked at; those of a backward graph were by the forward one. Raises
+    `rules` has one entry per output of the graph. Raises
     NeuronCompileError for tensors on another device.
     """
     work = torch.fx.GraphModule(graph, _copy(graph))
@@ -140,9 +139,7 @@ def plan(
         if owners.get(base_of(value), value) is not value:
             wanted[position] = _copied(work.graph, output, value, layout_on(value, value))
     computed = _Computed()
-    checks = take_effects(work.graph)
-    if check_operands:
-        checks += take_demands(work.graph)
+    checks = take_effects(work.graph) + take_demands(work.graph)
     placeholders = work.graph.find_nodes(op="placeholder")
     returned = tuple(
         _returned(value, rule, placeholders, computed, owners)

@@ -20,6 +20,7 @@ from neuron_compile.value_ranges import Range, ValueRanges, dtype_range
 from neuron_compile.views import base_of
 
 aten = torch.ops.aten
+prims = torch.ops.prims
 
 _Comparison = tuple[Any, int]  # an operator on a tensor and a number, and the number
 
@@ -55,6 +56,7 @@ class NotZero:
     """No element of `operand`, a divisor, may be 0."""
 
     operand: torch.fx.Node
+    dtype: torch.dtype  # of the division: in another one the divisor may become 0
     ignored: None = None
 
     error: ClassVar = ExecutionError
@@ -149,13 +151,15 @@ def _embedding(node: torch.fx.Node) -> Iterator[Demand]:
 
 def _along_dimension(node: torch.fx.Node) -> Iterator[Demand]:
     operand, dim, index = node.args[:3]
-    yield Within(_elements(index), 0, _extent(operand, dim))
+    if _count(node) or node.target is aten.index_select.default:  # else nobody looks
+        yield Within(_elements(index), 0, _extent(operand, dim))
 
 
 def _from_either_end(node: torch.fx.Node) -> Iterator[Demand]:
     operand, dim, index = node.args[:3]
     extent = _extent(operand, dim)
-    yield Within(_elements(index), -extent, extent)
+    if _count(node):
+        yield Within(_elements(index), -extent, extent)
 
 
 def _anywhere(node: torch.fx.Node) -> Iterator[Demand]:
@@ -167,8 +171,8 @@ def _anywhere(node: torch.fx.Node) -> Iterator[Demand]:
 def _per_dimension(node: torch.fx.Node) -> Iterator[Demand]:
     operand, indices = node.args[:2]
     dim = 0
-    if any(_count(index) == 0 for index in indices if index is not None):  # type: ignore[union-attr]
-        return  # together they select nothing
+    if not _count(node) or any(_count(i) == 0 for i in indices if i is not None):  # type: ignore[union-attr]
+        return  # they select nothing
     for index in indices:  # type: ignore[union-attr]
         fake = index.meta["val"] if isinstance(index, torch.fx.Node) else None
         if fake is None:
@@ -192,7 +196,7 @@ def _divisor(node: torch.fx.Node) -> Iterator[Demand]:
     """Of a division whose result is an integer: others give infinities and NaN."""
     result, divisor = node.meta["val"], node.args[1]
     if isinstance(divisor, torch.fx.Node) and dtype_range(result.dtype) and result.numel():
-        yield NotZero(_elements(divisor))
+        yield NotZero(_elements(divisor), result.dtype)
 
 
 _DEMANDS: dict[Any, Callable[[torch.fx.Node], Iterator[Demand]]] = {
@@ -235,6 +239,9 @@ def _condition(before: torch.fx.Node, demand: Demand, ranges: ValueRanges) -> to
     if known is None or not _count(operand):
         return None
     with before.graph.inserting_before(before):
+        if isinstance(demand, NotZero) and operand.meta["val"].dtype != demand.dtype:
+            operand = _call(before, prims.convert_element_type.default, operand, demand.dtype)
+            known = _converted(known, demand.dtype)
         parts = [_call(before, op, operand, number) for op, number in demand.comparisons(known)]
         if not parts:
             return None
@@ -243,6 +250,12 @@ def _condition(before: torch.fx.Node, demand: Demand, ranges: ValueRanges) -> to
             ignored = _call(before, aten.eq.Scalar, operand, demand.ignored)
             holds = _call(before, aten.bitwise_or.Tensor, holds, ignored)
         return _call(before, aten.all.default, holds)
+
+
+def _converted(known: Range, dtype: torch.dtype) -> Range:
+    widest = dtype_range(dtype)
+    assert widest is not None
+    return known if widest[0] <= known[0] and known[1] <= widest[1] else widest
 
 
 def _call(like: torch.fx.Node, operator: Any, *args: Any) -> torch.fx.Node:

@@ -56,8 +56,8 @@ class DemandCheck(Check):
     def error(self, args: Sequence[Any]) -> RuntimeError:
         found = "has others"
         if self.argument is not None:
-            low, high = torch.aminmax(args[self.argument])
-            found = f"has values from {low.item()} to {high.item()}"
+            values = args[self.argument].detach().numpy()  # torch has no aminmax of uint16
+            found = f"has values from {values.min()} to {values.max()}"
         return self.kind.error(
             self.message,
             where=self.where,

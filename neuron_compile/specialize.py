@@ -10,6 +10,8 @@ marked dynamic stays dynamic.
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -346,6 +348,8 @@ def operator_attrgetter(graph: torch.fx.GraphModule, target: str) -> Any:
 def _evaluate(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     args = torch.fx.map_arg(node.args, values.__getitem__)
     kwargs = torch.fx.map_arg(node.kwargs, values.__getitem__)
+    if node.target in (operator.add, operator.mul):  # of symbolic sizes, of any number of them
+        return functools.reduce(node.target, args)
     try:
         return node.target(*args, **kwargs)  # type: ignore[operator]
     except (DynamicOutputShapeException, DataDependentOutputException):

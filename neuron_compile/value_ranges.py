@@ -188,8 +188,9 @@ def _clamped(found: Range | None, low: Any, high: Any) -> Range | None:
 
 def _remainder(_: ValueRanges, node: torch.fx.Node) -> Range | None:
     divisor = node.args[1]
-    if not isinstance(divisor, int) or divisor <= 0:
-        return None
+    widest = dtype_range(node.meta["val"].dtype)
+    if not isinstance(divisor, int) or widest is None or not 0 < divisor <= widest[1]:
+        return None  # a divisor that the dtype does not hold wraps around
     return 0, divisor - 1
 
 

@@ -221,12 +221,51 @@ def test_constant_indices_that_fit_are_known_to(monkeypatch: pytest.MonkeyPatch)
         compiled(lambda w: w[torch.tensor([0, 10])])(W)
 
 
-def test_a_backward_graph_asks_nothing() -> None:
-    from neuron_compile.call_plan import OutputRule, plan
-    from tests.graphs import aten_graph
+class GradientAt(torch.autograd.Function):
+    """Indexes in its backward alone."""
 
-    graph = aten_graph(lambda i, w: (w[i],), I, W)
-    assert plan(graph, [OutputRule()], check_operands=False)[1].checks == ()
+    @staticmethod
+    def forward(ctx, x, i):
+        ctx.save_for_backward(i)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (i,) = ctx.saved_tensors
+        return g[i], None
+
+
+def test_backward_graphs_are_checked_too() -> None:
+    x = torch.ones(3, requires_grad=True)
+    ours = compiled(lambda x, i: GradientAt.apply(x, i))
+    ours(x, torch.tensor([0, 1, 2])).sum().backward()
+    with pytest.raises(IndexError):
+        ours(x, torch.tensor([0, 1, 9])).sum().backward()
+
+
+@pytest.mark.parametrize("name", ["//", "%", "fmod"])
+def test_a_divisor_is_looked_at_in_the_dtype_of_the_division(name: str) -> None:
+    """256 is 0 in eight bits: a tensor without dimensions does not widen the result."""
+    x, y = torch.tensor([1, 2], dtype=torch.int8), torch.tensor(256)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        DIVISIONS[name](x, y)
+    with pytest.raises(ExecutionError, match="division by zero"):
+        compiled(DIVISIONS[name])(x, y)
+
+
+def test_rows_without_elements_may_be_any() -> None:
+    def f(x, i):
+        return x[i], x.index_add(0, i, x[:1])
+
+    x, i = torch.zeros(3, 0), torch.tensor([100])
+    for ours, theirs in zip(compiled(f)(x, i), f(x, i), strict=True):
+        assert ours.shape == theirs.shape
+
+
+def test_values_of_unusual_dtypes_are_named() -> None:
+    x = torch.tensor([3], dtype=torch.int64)
+    with pytest.raises(ExecutionError, match=r"uint16\[1\]\) has values from 0 to 0"):
+        compiled(lambda x, y: x // y)(x, torch.tensor([0], dtype=torch.uint16))
 
 
 def test_new_lengths_are_checked_too() -> None:

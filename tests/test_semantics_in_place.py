@@ -374,3 +374,29 @@ def test_the_step_of_an_optimizer(name: str, written_in_place) -> None:
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
     assert max(len(pairs) for pairs in written_in_place) >= 2 * len(ours)
+
+
+def test_an_index_that_is_changed_behind_its_use(written_in_place) -> None:
+    """The second of two index tensors is read in another order than it is written."""
+
+    def f(x, i, j):
+        y = x[i % 100, j.flip(0) % 100]
+        j.add_(1)
+        return y
+
+    def make():
+        return [torch.randint(0, 100, (100, 100)), *(torch.randint(0, 100, (2, 50000)))]
+
+    assert_same_effect(f, make, calls=2)
+    assert [len(pairs) for pairs in written_in_place] == [0]
+
+
+def test_interleaved_views_with_symbolic_sizes() -> None:
+    def f(x, y):
+        x.add_(y)
+
+    def make():
+        base = torch.arange(48.0).reshape(2, 3, 4, 2)
+        return [base[..., 0], base[..., 1]]
+
+    assert_same_effect(f, make, dynamic=True)

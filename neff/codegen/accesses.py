@@ -114,6 +114,9 @@ class Tracer:
 
     def _reduction(self, node: Node, at: Indices, times: int, inner: tuple[Var, ...]) -> None:
         self.trace.reductions.append((node, at))
+        if node.regions:
+            for start in node.operands[len(node.operands) // 2 :]:
+                self.walk(start, (), times, inner)
         if not self.into_reductions:
             return
         spec = spec_of(node)
@@ -132,9 +135,12 @@ class Tracer:
             offset_dims = dims.get("offset_dims", ())
             batch = [i for d, i in enumerate(at) if d not in offset_dims]
             vector_dim = dims.get("index_vector_dim", 0)
-            if vector_dim < len(starts.shape):
-                batch.insert(vector_dim, constant(0))
-            self.walk(starts, tuple(batch), times, inner)
+            components = starts.shape[vector_dim] if vector_dim < len(starts.shape) else 0
+            for c in range(components):
+                place = (*batch[:vector_dim], constant(c), *batch[vector_dim:])
+                self.walk(starts, place, times, inner)
+            if not components:
+                self.walk(starts, tuple(batch), times, inner)
             operand = node.operands[0]
             collapsed = (
                 *dims.get("collapsed_slice_dims", ()),

@@ -88,7 +88,7 @@ def kernels_of(
         own = f"{name}_{len(nests)}" if nests else name
         nests.append(_NestEmitter(nest, leaves, own, target))
     for nest_emitter in nests:
-        others = (n.read_leaves() for n in nests if n is not nest_emitter)
+        others = (n.read_nodes() for n in nests if n is not nest_emitter)
         nest_emitter.allow_overwriting(wanted, frozenset().union(*others))
     return [n.kernel() for n in nests]
 
@@ -189,8 +189,8 @@ class _NestEmitter:
         self.next_rows = self._next_rows(shallow)
         self._stored: dict[tuple[int, Index], Val] = {}
 
-    def read_leaves(self) -> frozenset[Node]:
-        return frozenset(node for node, _ in self.deep.uses)
+    def read_nodes(self) -> frozenset[Node]:
+        return frozenset(self.nodes)
 
     def allow_overwriting(self, wanted: Iterable[Pair], elsewhere: frozenset[Node]) -> None:
         """Decide which of the wanted pairs may be the same memory."""
@@ -200,7 +200,9 @@ class _NestEmitter:
             for r, at in zip(self.nest.roots, self.nest.indices, strict=True)
             if prod(r.node.shape) == points
         ]
-        self.overwrites = overwritable(wanted, stored, self.deep.uses, self.leaves, elsewhere)
+        self.overwrites = overwritable(
+            wanted, stored, self.deep.uses, self.nodes, self.leaves, elsewhere
+        )
 
     # -- choices ---------------------------------------------------------------------------------
 
