@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError as missing:
     raise SystemExit(
         "error: the command line needs typer, which is not installed (neuron_compile.load does "
-        "without)\n  what to do: pip install typer"
+        "without)\n  what to do: pip install typer rich filelock"
     ) from missing
 from rich import box
 from rich.console import Console

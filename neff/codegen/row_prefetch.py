@@ -2,7 +2,7 @@
 
 In: the leaves that a nest reads and its loops. Out: prefetches. A row is read in one loop and its
 results are stored in the next: meanwhile the memory would wait, and the processor's own prefetcher
-begins anew in each page. Measured on RMSNorm and LayerNorm: 3 to 15 % less time where the operand
+begins anew in each page. Measured on RMSNorm and LayerNorm: 3 to 17 % less time where the operand
 does not fit the second-level cache, nothing where it does.
 """
 
