@@ -37,6 +37,7 @@ def _norm(x: torch.Tensor, order: float = 2, dtype: torch.dtype | None = None) -
 _PLAIN: dict[str, Callable[..., torch.Tensor]] = {
     "addcdiv": functools.partial(_with_factor, torch.addcdiv),
     "addcmul": functools.partial(_with_factor, torch.addcmul),
+    "copy": torch.ops.aten.copy.default,
     "maximum": torch.clamp_min,  # these take numbers too
     "minimum": torch.clamp_max,
     "norm": _norm,
@@ -62,12 +63,13 @@ def _each_with_factors(
 def foreach_decompositions() -> dict[OpOverload, Callable[..., list[torch.Tensor]]]:
     """Every overload that returns new tensors and whose plain operator is known."""
     table: dict[OpOverload, Callable[..., list[torch.Tensor]]] = {}
-    for name in dir(torch):
-        base = name.removeprefix(_PREFIX)
+    # Some have only a name with the underscore of what changes its argument.
+    names = {name.rstrip("_") for name in dir(torch) if name.startswith(_PREFIX)}
+    for base in sorted(name.removeprefix(_PREFIX) for name in names):
         plain = _PLAIN.get(base, getattr(torch, base, None))
-        if base == name or base.endswith("_") or plain is None:
+        packet = getattr(torch.ops.aten, _PREFIX + base, None)
+        if plain is None or packet is None:
             continue
-        packet = getattr(torch.ops.aten, name)
         for overload in (getattr(packet, o) for o in packet.overloads()):
             if any(argument.is_out for argument in overload._schema.arguments):
                 continue

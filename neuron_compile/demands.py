@@ -1,6 +1,6 @@
 """What operators demand of integer values: indices within what they count, divisors that are not 0.
 
-In: a static forward graph. Out: the conditions to compute, as nodes, with what to say where one is
+In: a static graph. Out: the conditions to compute, as nodes, with what to say where one is
 false. Compiled code reads at the nearest place and divides to 0 instead, which would be a silent
 wrong answer where eager raises (a label, a token of another vocabulary). Where the values are known
 to fit, there is nothing to compute; equal questions are asked once.

@@ -54,7 +54,7 @@ class DemandCheck(Check):
     kind: type[Demand]
 
     def error(self, args: Sequence[Any]) -> RuntimeError:
-        found = "has others"
+        found = "has other values"
         if self.argument is not None:
             values = args[self.argument].detach().numpy()  # torch has no aminmax of uint16
             found = f"has values from {values.min()} to {values.max()}"

@@ -162,9 +162,9 @@ class _Specializations:
             # Said once in a process: it is the model's way of working, not an accident (T126).
             warn_once(
                 "many-sizes",
-                f"one graph was compiled for {_MANY} different sizes or numbers; each new one costs "
-                "a compilation. Pad inputs to a few lengths (to the next power of two, say), and "
-                "pass Python integers that change, such as positions, as tensors",
+                f"one graph was compiled for {_MANY} different sizes or numbers; each new one "
+                "costs a compilation. Pad inputs to a few lengths (to the next power of two, say), "
+                "and pass Python integers that change, such as positions, as tensors",
             )
         if len(self._runners) > _KEPT:
             self._runners.pop(next(iter(self._runners)))

@@ -349,6 +349,7 @@ OPTIMIZERS = {
     "Adam with maxima": lambda w: torch.optim.Adam(w, lr=0.1, amsgrad=True, foreach=True),
     "SGD": lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
     "RMSprop": lambda w: torch.optim.RMSprop(w, lr=0.1, momentum=0.5, foreach=True),
+    "ASGD": lambda w: torch.optim.ASGD(w, lr=0.1, foreach=True),
     "one by one": lambda w: torch.optim.Adam(w, lr=0.1, foreach=False),
 }
 
