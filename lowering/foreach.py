@@ -33,14 +33,19 @@ def _norm(x: torch.Tensor, order: float = 2, dtype: torch.dtype | None = None) -
     return torch.linalg.vector_norm(x, order, dtype=dtype)
 
 
+def _copy(x: torch.Tensor, source: torch.Tensor, _non_blocking: bool = False) -> torch.Tensor:
+    return source.expand_as(x).to(x.dtype)
+
+
 # Where the plain operator is not the one of that name.
 _PLAIN: dict[str, Callable[..., torch.Tensor]] = {
     "addcdiv": functools.partial(_with_factor, torch.addcdiv),
     "addcmul": functools.partial(_with_factor, torch.addcmul),
-    "copy": torch.ops.aten.copy.default,
+    "copy": _copy,
     "maximum": torch.clamp_min,  # these take numbers too
     "minimum": torch.clamp_max,
     "norm": _norm,
+    "zero": torch.zeros_like,
 }
 
 

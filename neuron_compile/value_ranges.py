@@ -162,23 +162,26 @@ _maximum = _binary(lambda a, b: (max(a[0], b[0]), max(a[1], b[1])))
 
 
 def _clamp(ranges: ValueRanges, node: torch.fx.Node) -> Range | None:
-    found = ranges.of(node.args[0])
     low = node.args[1] if len(node.args) > 1 else node.kwargs.get("min")
     high = node.args[2] if len(node.args) > 2 else node.kwargs.get("max")
-    return _clamped(found, low, high)
+    return _clamped(ranges, node, low, high)
 
 
 def _clamp_min(ranges: ValueRanges, node: torch.fx.Node) -> Range | None:
-    return _clamped(ranges.of(node.args[0]), node.args[1], None)
+    return _clamped(ranges, node, node.args[1], None)
 
 
 def _clamp_max(ranges: ValueRanges, node: torch.fx.Node) -> Range | None:
-    return _clamped(ranges.of(node.args[0]), None, node.args[1])
+    return _clamped(ranges, node, None, node.args[1])
 
 
-def _clamped(found: Range | None, low: Any, high: Any) -> Range | None:
-    if found is None or not all(isinstance(x, int | None) for x in (low, high)):
+def _clamped(ranges: ValueRanges, node: torch.fx.Node, low: Any, high: Any) -> Range | None:
+    found, widest = ranges.of(node.args[0]), dtype_range(node.meta["val"].dtype)
+    if found is None or widest is None:
         return None
+    for limit in (low, high):
+        if limit is not None and not (isinstance(limit, int) and _within((limit, limit), widest)):
+            return None  # one that the dtype does not hold wraps around
     if low is not None:
         found = max(found[0], low), max(found[1], low)
     if high is not None:  # torch: the upper limit wins where they cross

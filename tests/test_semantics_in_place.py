@@ -401,3 +401,12 @@ def test_interleaved_views_with_symbolic_sizes() -> None:
         return [base[..., 0], base[..., 1]]
 
     assert_same_effect(f, make, dynamic=True)
+
+
+def test_copies_that_need_not_block() -> None:
+    def f(a, b):
+        a.copy_(b, non_blocking=True)
+        torch._foreach_copy_([b], [a[:1].expand(3)], non_blocking=True)
+        torch._foreach_zero_([a])
+
+    assert_same_effect(f, lambda: [torch.ones(3), torch.tensor([1, 2, 3])])

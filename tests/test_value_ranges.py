@@ -69,9 +69,10 @@ def test_an_operand_of_a_wider_dtype_wraps_around_first() -> None:
     assert found_range == dtype_range(torch.int32)
 
 
-def test_a_divisor_that_the_dtype_does_not_hold() -> None:
+def test_numbers_that_the_dtype_does_not_hold() -> None:
     assert found(lambda i: i % 128, I.to(torch.int8)) == dtype_range(torch.int8)
     assert found(lambda i: i % 127, I.to(torch.int8)) == (0, 126)
+    assert found(lambda i: (i % 4).clamp(min=-1), I.to(torch.uint8)) == dtype_range(torch.uint8)
 
 
 def test_what_may_wrap_around_is_not_known() -> None:

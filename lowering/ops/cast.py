@@ -48,7 +48,7 @@ def same(b: Builder, x: Value, *_: object) -> Value:
 
 
 @emits(aten.copy.default)
-def copy(b: Builder, x: Value, source: Value) -> Value:
+def copy(b: Builder, x: Value, source: Value, _non_blocking: bool = False) -> Value:
     """The source, broadcast and converted to shape and dtype of x."""
     return sem.operand(b, source, b.shape(x), b.dtype(x))
 

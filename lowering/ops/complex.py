@@ -302,7 +302,7 @@ def to_copy(b: Builder, x: Operand, dtype: torch.dtype | None = None) -> Pair | 
 
 
 @emits_complex(aten.copy.default)
-def copy(b: Builder, x: Operand, source: Operand) -> Pair | Value:
+def copy(b: Builder, x: Operand, source: Operand, _non_blocking: bool = False) -> Pair | Value:
     """The source in the shape and dtype of x."""
     if isinstance(x, Pair):
         return as_pair(b, source)
