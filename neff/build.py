@@ -7,7 +7,7 @@ threads while the next ones are generated.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +93,7 @@ def build(
 
 def _generate(
     program: Program,
-    wanted: Mapping[str, Iterable[tuple[int, int]]],
+    wanted: Mapping[str, Collection[tuple[int, int]]],
     target: Target,
     compiler: ObjectCompiler,
     watch: Watch,

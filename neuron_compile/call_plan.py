@@ -123,8 +123,8 @@ def plan(
 ) -> tuple[torch.fx.GraphModule, CallPlan]:
     """Split a graph into what is compiled and what each call does around it.
 
-    `rules` has one entry per output of the graph. Raises
-    NeuronCompileError for tensors on another device.
+    `rules` has one entry per output of the graph. Raises NeuronCompileError for tensors on another
+    device.
     """
     work = torch.fx.GraphModule(graph, _copy(graph))
     require_cpu(work)

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from neuron_compile.errors import ExecutionError, IndexRangeError
-from neuron_compile.value_ranges import Range, ValueRanges, dtype_range
+from neuron_compile.value_ranges import Range, ValueRanges, dtype_range, in_dtype
 from neuron_compile.views import base_of
 
 aten = torch.ops.aten
@@ -241,7 +241,8 @@ def _condition(before: torch.fx.Node, demand: Demand, ranges: ValueRanges) -> to
     with before.graph.inserting_before(before):
         if isinstance(demand, NotZero) and operand.meta["val"].dtype != demand.dtype:
             operand = _call(before, prims.convert_element_type.default, operand, demand.dtype)
-            known = _converted(known, demand.dtype)
+            known = in_dtype(known, demand.dtype)
+            assert known is not None
         parts = [_call(before, op, operand, number) for op, number in demand.comparisons(known)]
         if not parts:
             return None
@@ -250,12 +251,6 @@ def _condition(before: torch.fx.Node, demand: Demand, ranges: ValueRanges) -> to
             ignored = _call(before, aten.eq.Scalar, operand, demand.ignored)
             holds = _call(before, aten.bitwise_or.Tensor, holds, ignored)
         return _call(before, aten.all.default, holds)
-
-
-def _converted(known: Range, dtype: torch.dtype) -> Range:
-    widest = dtype_range(dtype)
-    assert widest is not None
-    return known if widest[0] <= known[0] and known[1] <= widest[1] else widest
 
 
 def _call(like: torch.fx.Node, operator: Any, *args: Any) -> torch.fx.Node:

@@ -64,12 +64,9 @@ class ValueRanges:
 
     def _bounds(self, node: torch.fx.Node) -> Range | None:
         fake = node.meta.get("val")
-        widest = dtype_range(fake.dtype) if isinstance(fake, torch.Tensor) else None
-        if widest is None:
+        if not isinstance(fake, torch.Tensor) or dtype_range(fake.dtype) is None:
             return None
-        found = self._computed(node)
-        # What leaves the dtype's range wraps around.
-        return widest if found is None or not _within(found, widest) else found
+        return in_dtype(self._computed(node), fake.dtype)
 
     def _computed(self, node: torch.fx.Node) -> Range | None:
         if node.op == "get_attr":
@@ -92,6 +89,14 @@ def dtype_range(dtype: torch.dtype) -> Range | None:
         return None
     info = torch.iinfo(dtype)
     return info.min, info.max
+
+
+def in_dtype(found: Range | None, dtype: torch.dtype) -> Range | None:
+    """The bounds where values are of this dtype: what leaves its range wraps around."""
+    widest = dtype_range(dtype)
+    if widest is None or (found is not None and _within(found, widest)):
+        return found
+    return widest
 
 
 def _within(inner: Range, outer: Range) -> bool:

@@ -6,7 +6,7 @@ whatever can be pulled has a loop kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from neuron_compile.neff.codegen.attention import attention_kernels
 from neuron_compile.neff.codegen.contract import contract_kernels
@@ -20,7 +20,7 @@ from neuron_compile.neff.codegen.supported import check_supported
 from neuron_compile.neff.target import Target
 
 
-def generate(group: Group, target: Target, wanted: Iterable[Pair] = ()) -> list[Kernel]:
+def generate(group: Group, target: Target, wanted: Collection[Pair] = ()) -> list[Kernel]:
     """Kernels that together compute all results of the group.
 
     `wanted` are pairs (parameter, result) of pointers that callers would like to be the same

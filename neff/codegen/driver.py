@@ -74,10 +74,7 @@ llvm.return
 
 
 def entry_text(
-    program: Program,
-    kernels: Mapping[str, Sequence[Kernel]],
-    plan: MemoryPlan,
-    target: Target,
+    program: Program, kernels: Mapping[str, Sequence[Kernel]], plan: MemoryPlan, target: Target
 ) -> str:
     """The function `run`: buffers and parts of the arena into a table, then call after call."""
     slots, tables = _tables(program, kernels, plan)

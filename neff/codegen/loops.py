@@ -9,7 +9,7 @@ by what the memory accesses cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -58,7 +58,7 @@ class Nest:
 
 
 def loop_kernels(
-    group: Group, name: str, target: Target, wanted: Iterable[Pair] = ()
+    group: Group, name: str, target: Target, wanted: Collection[Pair] = ()
 ) -> list[Kernel]:
     """One kernel per iteration space among the results; usually one.
 
@@ -75,7 +75,7 @@ def kernels_of(
     leaves: Mapping[Node, int],
     name: str,
     target: Target,
-    wanted: Iterable[Pair] = (),
+    wanted: Collection[Pair] = (),
 ) -> list[Kernel]:
     """Kernels that store all `roots`.
 
@@ -87,9 +87,10 @@ def kernels_of(
         nest, left = _take_nest(left, leaves)
         own = f"{name}_{len(nests)}" if nests else name
         nests.append(_NestEmitter(nest, leaves, own, target))
-    for nest_emitter in nests:
-        others = (n.read_nodes() for n in nests if n is not nest_emitter)
-        nest_emitter.allow_overwriting(wanted, frozenset().union(*others))
+    if wanted:
+        for one in nests:
+            elsewhere = frozenset(node for n in nests if n is not one for node in n.nodes)
+            one.allow_overwriting(wanted, elsewhere)
     return [n.kernel() for n in nests]
 
 
@@ -189,10 +190,7 @@ class _NestEmitter:
         self.next_rows = self._next_rows(shallow)
         self._stored: dict[tuple[int, Index], Val] = {}
 
-    def read_nodes(self) -> frozenset[Node]:
-        return frozenset(self.nodes)
-
-    def allow_overwriting(self, wanted: Iterable[Pair], elsewhere: frozenset[Node]) -> None:
+    def allow_overwriting(self, wanted: Collection[Pair], elsewhere: frozenset[Node]) -> None:
         """Decide which of the wanted pairs may be the same memory."""
         points = prod(v.extent for v in self.nest.space.variables)
         stored = [
@@ -459,14 +457,11 @@ class _NestEmitter:
     def _point(self, values: dict[Var, Index]) -> None:
         """Evaluate and store every root here; row results do not vary with the lanes."""
         places = [tuple(i.substitute(values) for i in indices) for indices in self.nest.indices]
-        pairs = list(zip(self.nest.roots, places, strict=True))
-        if self.overwrites:  # everything is read before anything is written
-            computed = [self._value(root, at) for root, at in pairs]
-            for (root, at), value in zip(pairs, computed, strict=True):
-                self._store(root, at, value)
-            return
-        for root, at in pairs:
-            self._store(root, at, self._value(root, at))
+        pairs = zip(self.nest.roots, places, strict=True)
+        made = ((root, at, self._value(root, at)) for root, at in pairs)
+        # Where a store may change a parameter, everything is read before anything is written.
+        for root, at, value in list(made) if self.overwrites else made:
+            self._store(root, at, value)
 
     def _value(self, root: Root, at: Indices) -> Val:
         return narrow(self.e, self.v.value(root.node, at), root.output)

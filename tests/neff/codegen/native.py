@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from torch_mlir import ir
@@ -54,18 +55,28 @@ def product_taken(
     return any(pays(contraction_of(node, swap=s), leaves, target) for s in (False, True))
 
 
+def built(text: str, target: Target | None = None, **options: Any) -> Executable:
+    """An outlined module as a loaded program; `options` as for `build`."""
+    module = oracle.parse(text)
+    with module.context, ir.Location.unknown():
+        data = build(
+            module,
+            target=target or detect(),
+            name="test",
+            provenance={},
+            portable=b"none",
+            **options,
+        )
+    return Executable(read(data))
+
+
 def run(
     text: str, arrays: list[np.ndarray], target: Target | None = None, *, alignment: int = 1
 ) -> list[np.ndarray]:
     """Results of an outlined module, as the NEFF computes them. `alignment` is that of outputs:
     with 1 they touch the guards, whatever their size.
     """
-    module = oracle.parse(text)
-    with module.context, ir.Location.unknown():
-        data = build(
-            module, target=target or detect(), name="test", provenance={}, portable=b"none"
-        )
-    executable = Executable(read(data))
+    executable = built(text, target)
     results = [_run_between_guards(executable, arrays, end, alignment) for end in (True, False)]
     for behind, before in zip(*results, strict=True):
         np.testing.assert_array_equal(behind, before)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch_mlir import ir
 
-from neuron_compile.neff.build import build
 from neuron_compile.neff.codegen.checks import checks_first
 from neuron_compile.neff.codegen.module import read_program
-from neuron_compile.neff.reader import read
-from neuron_compile.neff.target import detect
-from neuron_compile.runtime.executable import Executable
 from tests import oracle
+from tests.neff.codegen.native import built
 from tests.neff.codegen.test_in_place import CALL, UPDATES, WIDTH, X, main, scatter, shared
 
 FITS = f"""func.func private @fits(%i: tensor<{UPDATES}xi64>) -> tensor<i1>
@@ -63,18 +59,7 @@ def test_what_a_check_looks_at_is_not_written_in_place() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_run_ends_where_a_check_is_false(holds: bool) -> None:
-    module = oracle.parse(CHECKED)
-    with module.context, ir.Location.unknown():
-        data = build(
-            module,
-            target=detect(),
-            name="test",
-            provenance={},
-            portable=b"none",
-            checks=["too large"],
-            updates=[(0, 0)],
-        )
-    executable = Executable(read(data))
+    executable = built(CHECKED, checks=["too large"], updates=[(0, 0)])
     assert executable.neff.plan.checks == ("too large",)
     assert executable.neff.plan.in_place == ((0, 0),)
     x = np.zeros((9000, WIDTH), np.float32)

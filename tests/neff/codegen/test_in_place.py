@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch_mlir import ir
 
-from neuron_compile.neff.build import build
 from neuron_compile.neff.codegen.dispatch import generate
 from neuron_compile.neff.codegen.in_place import shareable, wanted_of_groups
 from neuron_compile.neff.codegen.module import Program, read_program
-from neuron_compile.neff.reader import read
 from neuron_compile.neff.target import detect
-from neuron_compile.runtime.executable import Executable
 from tests import oracle
+from tests.neff.codegen.native import built
 
 ROWS, WIDTH, UPDATES = 9000, 40, 7  # more than a thread copies alone
 
@@ -116,17 +113,7 @@ def test_both_places_give_the_same(name: str, in_place: bool) -> None:
     i = np.array([3, 8999, 3, 0, 17, 9000, -1])  # twice the same row, and rows outside
     u = random.integers(-9, 10, (UPDATES, WIDTH)).astype(np.float32)
     text, pairs = PROGRAMS[name]
-    module = oracle.parse(text)
-    with module.context, ir.Location.unknown():
-        data = build(
-            module,
-            target=detect(),
-            name="test",
-            provenance={},
-            portable=b"none",
-            updates=[(0, 0)],
-        )
-    executable = Executable(read(data))
+    executable = built(text, updates=[(0, 0)])
     plan = executable.neff.plan
     assert plan.in_place == pairs
     before = x.copy()

@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from torch_mlir import ir
 
-from neuron_compile.neff.build import build
 from neuron_compile.neff.codegen.dispatch import generate
 from neuron_compile.neff.codegen.module import read_program
-from neuron_compile.neff.reader import read
 from neuron_compile.neff.target import detect
-from neuron_compile.runtime.executable import Executable
 from tests import oracle
 from tests.neff.codegen.guarded import guarded
 from tests.neff.codegen.large_results import every_result_large
-from tests.neff.codegen.native import outlined, plain
+from tests.neff.codegen.native import built, outlined, plain
 
 EXAMPLES = int(os.environ.get("NEURON_TEST_EXAMPLES", "40"))
 ARGUMENTS = ("%a", "%b", "%c")
@@ -102,17 +98,7 @@ def groups(draw: st.DrawFn) -> tuple[str, int, Pairs]:
 
 def in_place_is_right(body: str, n: int, wanted: Pairs, target: str = "native") -> Pairs:
     """With the allowed ones of the wanted pairs, results are the interpreter's; returns those."""
-    module = oracle.parse(outlined(body))
-    with module.context, ir.Location.unknown():
-        data = build(
-            module,
-            target=detect(target),
-            name="test",
-            provenance={},
-            portable=b"none",
-            updates=wanted,
-        )
-    executable = Executable(read(data))
+    executable = built(outlined(body), detect(target), updates=wanted)
     plan = executable.neff.plan
     random = np.random.default_rng(0)
     arrays = [random.integers(-9, 10, (n, n)).astype(np.float32) for _ in ARGUMENTS]
